@@ -1,5 +1,7 @@
 //! A message to be sent.
 
+use std::sync::Arc;
+
 use cutthrough_engine::receipt::Receipt;
 use cutthrough_engine::token::Token;
 use cutthrough_engine::transfer::Trace;
@@ -7,7 +9,7 @@ use cutthrough_node::incoming::Channel;
 use cutthrough_node::node::Node;
 use cutthrough_node::shm::link::{CloseReason, SendError};
 use cutthrough_node::shm::send::{Cargo, Control, Load, Sheaf};
-use cutthrough_segment::page::{Frozen, Page};
+use cutthrough_segment::page::{Frozen, Landed, Page};
 use cutthrough_wire::slot::CONTROL_MAX;
 
 /// How the message leaves.
@@ -102,6 +104,21 @@ impl<'a> Outgoing<'a> {
                 Load::Pages(Sheaf::Many(pages))
             }
         })
+    }
+
+    /// Attaches a payload that was received in pages ([`Payload::Landed`](crate::Payload::Landed)), on whatever channel
+    /// of whatever endpoint of this process: it is sent on. It is held until the message needs it no more, and then
+    /// goes back to where it came from; to send it several times, or to read it meanwhile, pass an [`Arc`] of it.
+    ///
+    /// Over a network it goes from where it lies, if it came over a network, too (not by a cut of `xdp`), and what came
+    /// by shared memory is copied once, behind the headers of its frames: whoever has sent that may still write there.
+    /// Over shared memory it is copied once, to where the receiver has named a place, or into pages of this channel, if
+    /// there are any, which go by reference; the receiver has mapped nothing else. The receipt counts the copies.
+    ///
+    /// A peer's pages are held with it: who sends on slowly has the peer run out of pages, as who reads slowly does.
+    #[must_use]
+    pub fn attach_landed(self, payload: impl Into<Arc<Landed>>) -> Self {
+        self.load(Load::Landed(payload.into()))
     }
 
     /// The same message with this payload. What had been attached before is dropped by itself, not in its place: then

@@ -23,13 +23,15 @@ pub struct Ground {
     start: u64,
     page_bytes: u32,
     shelf: Arc<Shelf>,
+    /// Whether only this process writes there, and nobody what was handed over there: see [`Pages::handed`].
+    sole: bool,
 }
 
 impl Ground {
     /// Pages of `page_bytes` bytes from `start` on; what is dropped goes to `shelf`.
     #[must_use]
     pub fn new((mapping, start): (Arc<Mapping>, u64), page_bytes: u32, shelf: Arc<Shelf>) -> Arc<Self> {
-        Arc::new(Self { mapping, start, page_bytes, shelf })
+        Arc::new(Self { mapping, start, page_bytes, shelf, sole: false })
     }
 
     /// The same pages, of which what is dropped goes to another shelf.
@@ -154,6 +156,14 @@ impl Pages {
         let ground = Ground::new((mapping, 0), page_bytes, shelf);
         // SAFETY: nobody has the file, and nobody else the mapping; by the ground it can only be read.
         Ok((unsafe { Self::new(Arc::clone(&ground), pages) }, ground))
+    }
+
+    /// The ground of these pages for payloads that are handed over there; what is dropped goes to `shelf`. Nobody
+    /// writes such a payload, so it can be sent on from where it lies ([`Landed::piece`]).
+    #[must_use]
+    pub fn handed(&self, shelf: Arc<Shelf>) -> Arc<Ground> {
+        let Ground { mapping, start, page_bytes, .. } = &*self.handles.ground;
+        Arc::new(Ground { mapping: Arc::clone(mapping), start: *start, page_bytes: *page_bytes, shelf, sole: true })
     }
 
     /// A run of pages for `bytes` bytes, to be filled. What it holds at first is left over from earlier use.
@@ -400,26 +410,9 @@ impl Landed {
     /// # Panics
     /// If they reach beyond the payload.
     pub fn read_at(&self, offset: usize, into: &mut [u8]) {
-        let end = offset.checked_add(into.len());
-        assert!(end.is_some_and(|end| end <= self.bytes), "reading beyond the payload");
-        let ground = self.ground();
-        let mut rest = into;
-        let mut skip = offset as u64;
-        for (first, count) in self.runs.iter() {
-            let have = u64::from(count) * u64::from(ground.page_bytes);
-            if skip >= have {
-                skip -= have;
-                continue;
-            }
-            let len = rest.len().min(usize::try_from(have - skip).unwrap_or(usize::MAX));
-            let (now, later) = rest.split_at_mut(len);
-            ground.mapping.copy_out(ground.offset(first) + skip, now, Copying::Pieces);
-            rest = later;
-            skip = 0;
-            if rest.is_empty() {
-                return;
-            }
-        }
+        self.parts(offset, into.len(), |ground, at, done, len| {
+            ground.mapping.copy_out(at, &mut into[done..done + len], Copying::Pieces);
+        });
     }
 
     /// The payload, copied out.
@@ -437,18 +430,71 @@ impl Landed {
         self.ground().place(self.runs.iter().next().map_or(0, |run| run.0))
     }
 
-    /// Copies the payload into landing memory, to `offset`.
+    /// Copies `bytes` bytes of the payload, from `start` on, into landing memory, to `offset`.
     ///
     /// # Panics
-    /// If it does not fit there.
+    /// If they reach beyond the payload, or do not fit there.
     #[doc(hidden)]
-    pub fn copy_to(&self, to: &LandingMemory, offset: u64) {
-        let (ground, mut done) = (self.ground(), 0);
+    pub fn copy_to(&self, start: usize, bytes: usize, to: &LandingMemory, offset: u64) {
+        self.parts(start, bytes, |ground, at, done, len| {
+            to.copy_across(offset + done as u64, &ground.mapping, at, len);
+        });
+    }
+
+    /// Calls `each` with the parts of `bytes` bytes of the payload, from `start` on, that lie in one piece: where they
+    /// lie, how many were before them, and how many they are.
+    fn parts(&self, start: usize, bytes: usize, mut each: impl FnMut(&Ground, u64, usize, usize)) {
+        let end = start.checked_add(bytes);
+        assert!(end.is_some_and(|end| end <= self.bytes), "reading beyond the payload");
+        let ground = self.ground();
+        let (mut skip, mut done) = (start as u64, 0);
         for (first, count) in self.runs.iter() {
-            let len = (self.bytes - done).min(count as usize * ground.page_bytes as usize);
-            to.copy_across(offset + done as u64, &ground.mapping, ground.offset(first), len);
-            done += len;
+            let have = u64::from(count) * u64::from(ground.page_bytes);
+            if skip >= have {
+                skip -= have;
+                continue;
+            }
+            let len = (bytes - done).min(usize::try_from(have - skip).unwrap_or(usize::MAX));
+            each(ground, ground.offset(first) + skip, done, len);
+            (done, skip) = (done + len, 0);
+            if done == bytes {
+                return;
+            }
         }
+    }
+
+    /// Whether nobody writes there: then it is sent on from where it lies.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn is_sole(&self) -> bool {
+        self.ground().sole
+    }
+
+    /// Runs of pages that it lies in.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn runs(&self) -> usize {
+        self.runs.iter().count()
+    }
+
+    /// The bytes from `offset` on, as far as they lie in one piece, and there are any; none if somebody may write there
+    /// ([`Landed::is_sole`]).
+    #[doc(hidden)]
+    #[must_use]
+    pub fn piece(&self, offset: usize) -> &[u8] {
+        let ground = self.ground();
+        let (mut skip, mut left) = (offset, self.bytes);
+        for (first, count) in self.runs.iter().filter(|_| ground.sole) {
+            let have = left.min(count as usize * ground.page_bytes as usize);
+            if skip < have {
+                // SAFETY: no other process writes there, by the word of who made the pool (`Pages::new`), whose ground
+                // this is. The run was a page of it, and is this payload's alone until that gives it back: until then
+                // nobody gets it as a page, and by this ground it can only be read.
+                return unsafe { ground.mapping.slice(ground.offset(first) + skip as u64, have - skip) };
+            }
+            (skip, left) = (skip - have, left - have);
+        }
+        &[]
     }
 
     /// Where the payload lies, for a system call or foreign code: address and bytes of each contiguous piece. The peer

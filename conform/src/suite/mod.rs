@@ -5,6 +5,7 @@ pub mod arriving;
 pub mod asked;
 pub mod channels;
 pub mod control;
+pub mod forward;
 pub mod midway;
 pub mod model;
 pub mod opening;
@@ -59,8 +60,8 @@ impl Drop for Ends<'_> {
 #[macro_export]
 macro_rules! suite {
     ($join:expr) => {
-        $crate::suite!($join; opening, control, paths, pages, tokens, arriving, channels, waiting, room, asked,
-            midway, model);
+        $crate::suite!($join; opening, control, paths, pages, forward, tokens, arriving, channels, waiting, room,
+            asked, midway, model);
     };
     ($join:expr; $($module:ident),+) => {
         $( $crate::suite!(@$module $join); )+
@@ -96,6 +97,12 @@ macro_rules! suite {
                 private_memory_completes_at_once, unsent_pages_go_back, foreign_pages_are_refused,
                 an_empty_list_is_no_payload, an_empty_pool_says_so, a_thousand_lists_of_pages,
                 pages_without_room_to_land_come_all_the_same });
+    };
+    (@forward $join:expr) => {
+        $crate::suite!(@tests $join;
+            forward { what_was_received_is_sent_on, what_was_received_is_sent_on_to_many,
+                what_was_received_is_sent_on_without_pages, what_is_sent_on_may_be_dropped,
+                what_was_received_outlives_its_channel });
     };
     (@tokens $join:expr) => {
         $crate::suite!(@tests $join;

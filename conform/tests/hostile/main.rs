@@ -7,6 +7,7 @@ mod hello;
 mod liar;
 mod lies;
 mod naps;
+mod onward;
 mod races;
 mod scribble;
 mod shares;

@@ -303,9 +303,9 @@ impl Batch {
                 Some(seal.seal_into(header.number, protected, piece, out))
             } else if is_read {
                 let mut plain = vec![0; len];
-                gather(load, offset, &mut plain).then(|| seal.seal_into(header.number, protected, &plain, out))
+                load.copy_out(offset, &mut plain).then(|| seal.seal_into(header.number, protected, &plain, out))
             } else {
-                gather(load, offset, out).then(|| seal.seal(header.number, protected, out))
+                load.copy_out(offset, out).then(|| seal.seal(header.number, protected, out))
             };
             // A payload that has lost its memory is never shown to the other side, and nothing of it to anybody.
             let sum = sum.unwrap_or_else(|| {
@@ -321,20 +321,6 @@ impl Batch {
         self.pad = load.len() / PADDED;
         bytes
     }
-}
-
-/// Copies a part of a payload from where its pieces lie. False if it has lost its memory.
-fn gather(load: &impl Load, offset: usize, out: &mut [u8]) -> bool {
-    let mut done = 0;
-    while done < out.len() {
-        let piece = load.piece(offset + done, out.len() - done);
-        if piece.is_empty() {
-            return false;
-        }
-        out[done..done + piece.len()].copy_from_slice(piece);
-        done += piece.len();
-    }
-    true
 }
 
 #[cfg(test)]
@@ -514,6 +500,55 @@ mod tests {
         let (own, held) = (sealed(None), sealed(Some(vec![0; 4096])));
         assert_eq!((own.0, held.0), (false, true));
         assert_eq!(own.1, held.1);
+    }
+
+    /// A payload that somebody else writes: each time that it is copied out it is another one.
+    struct Written(core::cell::Cell<u8>);
+
+    impl Load for Written {
+        fn len(&self) -> usize {
+            100
+        }
+        fn piece(&self, _: usize, _: usize) -> &[u8] {
+            &[]
+        }
+        fn copy_out(&self, _: usize, out: &mut [u8]) -> bool {
+            out.fill(self.0.replace(self.0.get() + 1));
+            true
+        }
+    }
+
+    /// Sums up what it sees.
+    struct Summed;
+
+    impl Seal for Summed {
+        fn is_bare(&self) -> bool {
+            true
+        }
+        fn sum(&mut self, _: u64, _: &[u8], body: &[u8]) -> [u8; SEAL_BYTES] {
+            [body.iter().fold(0, |sum, byte| sum ^ byte); SEAL_BYTES]
+        }
+        fn seal(&mut self, number: u64, protected: &[u8], body: &mut [u8]) -> [u8; SEAL_BYTES] {
+            self.sum(number, protected, body)
+        }
+        fn seal_into(&mut self, _: u64, _: &[u8], _: &[u8], _: &mut [u8]) -> [u8; SEAL_BYTES] {
+            unreachable!("it is never a slice")
+        }
+        fn open(&mut self, _: u64, _: &[u8], _: &[u8; SEAL_BYTES], _: &mut [u8]) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn what_somebody_else_writes_is_copied_before_it_is_summed_up() {
+        let (load, mut batch) = (Written(core::cell::Cell::new(1)), Batch::default());
+        for (offset, seen) in [(0, 1), (33, 2), (66, 3)] {
+            let at = batch.own().len();
+            batch.push_payload(&HEADER, None, (0, offset, 33), &load, &mut Summed);
+            assert_eq!(batch.own()[at + HEADER_BYTES..], [seen; 33]);
+            assert_eq!(batch.own()[at + SEALED_BYTES..at + HEADER_BYTES], [seen; SEAL_BYTES]);
+        }
+        assert!(matches!(batch.pieces(), [Piece::Own { .. }]), "{:?}", batch.pieces());
     }
 
     /// A payload of which a part has lost its memory.

@@ -21,7 +21,7 @@ pub trait Hold: Any + Debug + Send {
     fn grow(&mut self, by: usize) -> bool;
 }
 
-/// A payload that is being sent: bytes that do not change until it is given back.
+/// A payload that is being sent: bytes that do not change until it is given back, or are only copied out.
 pub trait Load {
     /// Bytes of the payload.
     fn len(&self) -> usize;
@@ -32,8 +32,13 @@ pub trait Load {
     }
 
     /// At least one and at most `most` bytes from `offset` on, as far as they lie in one piece. Asked only for bytes
-    /// that are there.
+    /// that are there. None of a payload that somebody else may write: it is copied out.
     fn piece(&self, offset: usize, most: usize) -> &[u8];
+
+    /// Copies the bytes from `offset` on out. False if they are there no more.
+    fn copy_out(&self, offset: usize, out: &mut [u8]) -> bool {
+        copy_pieces(self, offset, out)
+    }
 
     /// Whether `len` bytes of it that go bare, in one frame, are copied behind the frame's header, so that the batch is
     /// one piece, rather than sent from where they lie.
@@ -52,6 +57,20 @@ pub trait Load {
     fn is_in_use(&self) -> bool {
         false
     }
+}
+
+/// Copies the bytes of a payload from `offset` on out, piece by piece. False if there are none at some place.
+pub fn copy_pieces(load: &(impl Load + ?Sized), offset: usize, out: &mut [u8]) -> bool {
+    let mut done = 0;
+    while done < out.len() {
+        let piece = load.piece(offset + done, out.len() - done);
+        if piece.is_empty() {
+            return false;
+        }
+        out[done..done + piece.len()].copy_from_slice(piece);
+        done += piece.len();
+    }
+    true
 }
 
 /// Memory that a payload lands in. Nobody else sees it until it is handed over.

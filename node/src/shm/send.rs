@@ -5,11 +5,14 @@
 //! and goes through the staging ring in pulses if there are none.
 
 mod halves;
+mod landed;
 mod private;
 mod staged;
 
 pub(in crate::shm) use halves::Halves;
 pub(in crate::shm) use staged::{LEAST_SHARE, MINPULSE_OF, STAGE_ALIGN, least_lap, listens, longest_minpulse, traced};
+
+use std::sync::Arc;
 
 use cutthrough_engine::check::{self, Breach};
 use cutthrough_engine::choose::Way;
@@ -18,7 +21,7 @@ use cutthrough_engine::receipt::{Path, Receipt};
 use cutthrough_engine::time::Instant;
 use cutthrough_engine::token::Token;
 use cutthrough_engine::transfer::Trace;
-use cutthrough_segment::page::{Page, Pages};
+use cutthrough_segment::page::{Landed, Page, Pages};
 use cutthrough_segment::ring::Impossible;
 use cutthrough_wire::layout::Line;
 use cutthrough_wire::run::Run;
@@ -41,6 +44,8 @@ pub enum Load<'a> {
     Copy(&'a [u8]),
     /// Pages of this channel's pool.
     Pages(Sheaf),
+    /// A payload that was received, on whatever channel: held until it is needed no more.
+    Landed(Arc<Landed>),
 }
 
 /// Pages of one payload: one, or several in this order.
@@ -197,6 +202,7 @@ impl Link {
             // A list of no pages is no payload.
             Load::Pages(Sheaf::Many(pages)) if pages.is_empty() => self.send_bare(control, cookie, stat),
             Load::Pages(pages) => self.send_pages(control, pages, token, cookie, stat),
+            Load::Landed(landed) => self.send_landed(control, &landed, token, cookie, trace, (others, stat)),
         }
     }
 
@@ -461,8 +467,8 @@ fn list_len(runs: usize) -> Option<u16> {
     u16::try_from(runs).ok().filter(|runs| usize::from(*runs) <= LIST_MAX)
 }
 
-fn payload_len(payload: &[u8]) -> Result<u32, SendError> {
-    u32::try_from(payload.len()).ok().filter(|len| u64::from(*len) <= PAYLOAD_MAX).ok_or(SendError::TooLong)
+fn payload_len(bytes: usize) -> Result<u32, SendError> {
+    u32::try_from(bytes).ok().filter(|len| u64::from(*len) <= PAYLOAD_MAX).ok_or(SendError::TooLong)
 }
 
 /// Counts what a send came to.

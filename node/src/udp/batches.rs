@@ -367,7 +367,7 @@ fn borrowed<'a>(pieces: &[Piece], load: impl Fn(u64) -> Option<&'a Outgoing>) ->
         match load(message) {
             Some(Outgoing::Pages(_, flights, _)) => pages |= flights.is_some(),
             Some(Outgoing::Lent(lent, _)) => borrowed = lent.bytes(),
-            Some(Outgoing::Copy(_)) | None => {}
+            Some(Outgoing::Copy(_) | Outgoing::Landed(..)) | None => {}
         }
     }
     pages.then_some(borrowed)

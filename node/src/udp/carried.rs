@@ -321,7 +321,7 @@ impl Carried {
                     }
                     let (first, _) = *messages.get_or_insert((message, message));
                     messages = Some((first, message));
-                    let load = load(message).filter(|load| !matches!(load, Outgoing::Pages(..)))?;
+                    let load = load(message).filter(|load| !load.lies_in_pages())?;
                     Some(load.piece(offset, len)).filter(|bytes| bytes.len() == len)?
                 }
             };

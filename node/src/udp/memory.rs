@@ -215,8 +215,9 @@ impl Store {
     pub(super) fn landing(&mut self, bytes: usize) -> Option<Page> {
         if self.landing.is_none() {
             // Pages that land are given back by what is handed to the user; dropped on the way, by the other shelf.
-            let (pages, ground) = self.map(self.landing_pages, &self.back).ok()?;
-            self.landing = Some((pages, ground.share(Arc::clone(&self.shelf))));
+            let (pages, _) = self.map(self.landing_pages, &self.back).ok()?;
+            let handed = pages.handed(Arc::clone(&self.shelf));
+            self.landing = Some((pages, handed));
         }
         self.tidy();
         let landing = &mut self.landing.as_mut()?.0;

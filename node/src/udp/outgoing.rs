@@ -8,8 +8,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use cutthrough_engine::net::memory::{Hold, Load};
-use cutthrough_segment::page::Page;
+use cutthrough_engine::net::memory::{Hold, Load, copy_pieces};
+use cutthrough_segment::page::{Landed, Page};
 
 use super::carried::{Carried, Haul, Hauls, Lies, Spare};
 use crate::raw::xdp::Flights;
@@ -112,6 +112,10 @@ pub(crate) enum Outgoing {
     /// Pages of the channel's pool, and where each begins in the payload; what a ring has of them, if they lie in its
     /// memory; and how trains of them lie where they are sealed.
     Pages(Vec<(usize, Page)>, Option<Arc<Flights>>, Lies),
+    /// A payload that was received; and how its trains lie, as of pages. If somebody may still write there, it is
+    /// copied behind the headers of its frames: a frame whose bytes change after its check sum was made would be lost,
+    /// as often as it is sent.
+    Landed(Arc<Landed>, Lies),
     /// A copy.
     Copy(Kept),
     /// Memory that the caller lends until its call ends; and how its trains lie.
@@ -121,14 +125,19 @@ pub(crate) enum Outgoing {
 impl Outgoing {
     /// Whether trains that carry it are laid out by themselves, where the kernel sends them from.
     pub(super) const fn is_laid_out(&self) -> bool {
-        !matches!(self, Self::Pages(..)) && matches!(self.lies(), Lies::LaidOut)
+        !self.lies_in_pages() && matches!(self.lies(), Lies::LaidOut)
+    }
+
+    /// Whether it lies in pages: it is sent from there, however often it goes.
+    pub(super) const fn lies_in_pages(&self) -> bool {
+        matches!(self, Self::Pages(..) | Self::Landed(..))
     }
 
     /// How its trains lie. Plain pages are sent from where they are.
     const fn lies(&self) -> &Lies {
         match self {
             Self::Copy(kept) => &kept.lies,
-            Self::Pages(_, _, lies) | Self::Lent(_, lies) => lies,
+            Self::Pages(_, _, lies) | Self::Landed(_, lies) | Self::Lent(_, lies) => lies,
         }
     }
 }
@@ -137,6 +146,7 @@ impl Load for Outgoing {
     fn len(&self) -> usize {
         match self {
             Self::Pages(pages, ..) => pages.last().map_or(0, |(begin, page)| begin + page.len()),
+            Self::Landed(landed, _) => landed.len(),
             Self::Copy(kept) => kept.len,
             Self::Lent(lent, _) => lent.bytes().len(),
         }
@@ -149,19 +159,31 @@ impl Load for Outgoing {
                 let Some((begin, page)) = pages.get(index) else { return &[] };
                 page.get(offset - begin..).unwrap_or(&[])
             }
+            Self::Landed(landed, _) => landed.piece(offset),
             Self::Copy(kept) => kept.piece(offset),
             Self::Lent(lent, _) => lent.bytes().get(offset..).unwrap_or(&[]),
         };
         &bytes[..bytes.len().min(most)]
     }
 
+    fn copy_out(&self, offset: usize, out: &mut [u8]) -> bool {
+        let Self::Landed(landed, _) = self else { return copy_pieces(self, offset, out) };
+        landed.read_at(offset, out);
+        true
+    }
+
     fn coalesces(&self, len: usize) -> bool {
         // Pages are sent without a copy, as promised.
-        len <= COALESCED && !matches!(self, Self::Pages(..)) && !self.is_laid_out()
+        len <= COALESCED && !self.lies_in_pages() && !self.is_laid_out()
     }
 
     fn hold(&self) -> Option<Box<dyn Hold>> {
+        // What has to be copied out first is sealed where it is copied to.
+        let is_copied = matches!(self, Self::Landed(landed, _) if !landed.is_sole());
         let Lies::Held(memory) = self.lies() else { return None };
+        if is_copied {
+            return None;
+        }
         memory.berth().map(|berth| Box::new(berth) as Box<dyn Hold>)
     }
 

@@ -1,5 +1,6 @@
 //! A message goes out: by name, copied, or lent while the call lasts.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use cutthrough_engine::receipt::{Path, Receipt};
 use cutthrough_engine::time::Instant;
 use cutthrough_engine::token::Token;
 use cutthrough_segment::bell::NAP_MS;
-use cutthrough_segment::page::Page;
+use cutthrough_segment::page::{Landed, Page};
 use cutthrough_wire::frame::{HEADER_BYTES, OPENING_BYTES};
 use cutthrough_wire::slot::{CONTROL_MAX, PAYLOAD_MAX};
 
@@ -80,6 +81,7 @@ impl Udp {
             Load::Copy(bytes) if bytes.len() as u64 > PAYLOAD_MAX => Err(SendError::TooLong),
             Load::Copy(bytes) => self.send_copy((index, control), bytes, token, cookie, others),
             Load::Pages(sheaf) => self.send_pages(index, control, sheaf, token, cookie),
+            Load::Landed(landed) => self.send_landed(index, control, landed, token, cookie),
         }
     }
 
@@ -211,6 +213,29 @@ impl Udp {
             .filter(|_| across == 0 && !self.is_sealed())
             .is_some_and(|flights| core.lanes.as_ref().is_some_and(|lanes| lanes.sends_in_place(way.number, &flights)));
         let copies = if in_place { 0 } else { Self::copied_by(way).max(across) };
+        Ok(self.sent(bytes, copies, started, way))
+    }
+
+    /// Sends a payload that was received: held until the other side has it. If only this process writes there, from
+    /// where it lies.
+    fn send_landed(
+        &self,
+        index: usize,
+        control: &[u8],
+        landed: Arc<Landed>,
+        token: Option<Token>,
+        cookie: Option<u64>,
+    ) -> Result<Receipt, SendError> {
+        let (bytes, runs, is_sole) = (landed.len(), landed.runs(), landed.is_sole());
+        let mut core = self.enter();
+        let started = clock::now();
+        let lies = core.splices(index);
+        let load = Outgoing::Landed(landed, core.carried.choose(bytes, lies));
+        let cargo = NetCargo { load, token, pages: true, cookie };
+        Self::queue(&mut core, index, control, Some(cargo))?;
+        self.send_off(&mut core, index, bytes, started);
+        let way = core.net.way(index);
+        let copies = if is_sole { Self::copied_by(way).max(u8::from(runs > 1)) } else { 1 + Self::copied_by(way) };
         Ok(self.sent(bytes, copies, started, way))
     }
 

@@ -121,10 +121,15 @@ proptest! {
         prop_assert_eq!(&part, &whole[from..to]);
 
         let (elsewhere, _) = LandingMemory::create("copy", whole.len() as u64 + 5, 4096).unwrap();
-        landed.copy_to(&elsewhere, 5);
+        landed.copy_to(0, landed.len(), &elsewhere, 5);
         let mut copy = vec![0; whole.len()];
         elsewhere.copy_out(5, &mut copy, Copying::Pieces);
-        prop_assert_eq!(copy, whole);
+        prop_assert_eq!(&copy, &whole);
+        landed.copy_to(from, to - from, &elsewhere, 0);
+        let mut copy = vec![0; to - from];
+        elsewhere.copy_out(0, &mut copy, Copying::Pieces);
+        prop_assert_eq!(&copy, &whole[from..to]);
+        prop_assert!(!landed.is_sole() && landed.piece(0).is_empty(), "others may write there");
 
         prop_assert!(!shelf.filled());
         drop(landed);
@@ -132,6 +137,28 @@ proptest! {
         shelf.clear(&mut items);
         prop_assert_eq!(items, releases);
     }
+}
+
+/// Only what was handed over by a pool can be had as slices: nobody writes there.
+#[test]
+fn what_a_pool_has_handed_over_is_had_in_pieces() {
+    let (mut pages, _) = Pages::create("handed", COUNT, PAGE, Arc::default()).unwrap();
+    let shelf = Arc::new(Shelf::default());
+    let handed = pages.handed(Arc::clone(&shelf));
+    let mut runs = Vec::new();
+    for (number, count) in [(1, 2), (2, 1)] {
+        let mut page = pages.take((count * PAGE) as usize).unwrap();
+        page.fill(number);
+        let (first, count, _) = page.into_run();
+        runs.push((first, count));
+    }
+    let release = Releases::One(Release::Posted { id: 0 });
+    let landed = Landed::new(handed, Runs::Many(runs), 2 * PAGE as usize + 10, release);
+    assert!(landed.is_sole() && landed.runs() == 2 && landed.belongs_to(&shelf));
+    let long = 2 * PAGE as usize;
+    assert_eq!((landed.piece(0), landed.piece(long - 1)), (&vec![1; long][..], &[1][..]));
+    assert_eq!((landed.piece(long), landed.piece(long + 9)), (&[2; 10][..], &[2][..]));
+    assert!(landed.piece(long + 10).is_empty());
 }
 
 #[test]

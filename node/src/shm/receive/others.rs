@@ -138,7 +138,7 @@ impl Link {
                         _ => Kind::Share,
                     };
                 } else {
-                    source.copy_to(self.own.landing(), to_offset);
+                    source.copy_to(0, source.len(), self.own.landing(), to_offset);
                 }
                 let release = Releases::One(Release::Landing { first, count });
                 Payload::Landed(Landed::new(ground, Runs::One(first, count), len, release))

@@ -6,6 +6,7 @@ use cutthrough_engine::receipt::{Path, Receipt};
 use cutthrough_engine::time::Instant;
 use cutthrough_engine::token::{Refused, Token};
 use cutthrough_engine::transfer::Trace;
+use cutthrough_segment::half::Peer;
 use cutthrough_wire::layout::Line;
 use cutthrough_wire::run::Run;
 use cutthrough_wire::slot::{Header, Kind};
@@ -13,12 +14,25 @@ use cutthrough_wire::token::Place;
 
 use super::{Control, list_len, payload_len};
 use crate::clock;
-use crate::shm::link::{Link, SendError};
+use crate::shm::link::{Link, Outbox, SendError};
 use crate::shm::meanwhile::Meanwhile;
 use crate::stat::Stat;
 
 /// Longest payload whose next place is asked for in advance, bytes: of a longer one it is while it is copied.
 const SHORT: usize = 1024;
+
+/// A payload that is put where the receiver has named a place.
+pub(super) trait Source {
+    /// Copies its bytes from `begin` to `end` to a place in the peer's landing memory.
+    fn put(&self, of: (usize, usize), outbox: &mut Outbox, peer: &Peer, to: u64);
+}
+
+impl Source for [u8] {
+    #[inline]
+    fn put(&self, (begin, end): (usize, usize), outbox: &mut Outbox, peer: &Peer, to: u64) {
+        outbox.put(peer, to, &self[begin..end]);
+    }
+}
 
 impl Link {
     /// Sends a message with private memory: what [`Link::send`] does with [`Load::Copy`](super::Load::Copy).
@@ -34,7 +48,7 @@ impl Link {
         trace: &mut impl Trace,
         (others, stat): (&mut impl Meanwhile, &Stat),
     ) -> Result<Receipt, SendError> {
-        let bytes = payload_len(payload)?;
+        let bytes = payload_len(payload.len())?;
         if token.is_none() && self.goes_at_once(bytes) {
             let header = Header { kind: Kind::Staged, payload_len: bytes, ..Header::control(0) };
             self.stage_at_once(header, control, payload, trace);
@@ -86,7 +100,14 @@ impl Link {
     }
 
     /// Sends the control message alone, with the reason why its payload was dropped before a byte moved.
-    fn drop_payload(&mut self, control: Control<'_>, bytes: u32, token: Token, why: Refused, stat: &Stat) -> Path {
+    pub(super) fn drop_payload(
+        &mut self,
+        control: Control<'_>,
+        bytes: u32,
+        token: Token,
+        why: Refused,
+        stat: &Stat,
+    ) -> Path {
         let control_len = self.place(control);
         let too_long = u64::from(why == Refused::TooLong) << 32;
         let detail = u64::from(token.index) | too_long;
@@ -97,19 +118,19 @@ impl Link {
     }
 
     /// Into pages of the peer's free queue, if it has posted enough.
-    fn put(
+    pub(super) fn put(
         &mut self,
         control: Control<'_>,
-        payload: &[u8],
+        payload: &(impl Source + ?Sized),
         bytes: u32,
         stat: &Stat,
     ) -> Result<Option<Path>, SendError> {
         let page_bytes = u64::from(self.peer_sizes.page_bytes);
         let wanted = u64::from(bytes.max(1));
         if let Some(run) = self.traffic.claim_front(page_bytes, wanted) {
-            self.outbox.put(&self.peer, u64::from(run.first) * page_bytes, payload);
+            payload.put((0, bytes as usize), &mut self.outbox, &self.peer, u64::from(run.first) * page_bytes);
             self.publish_put(control, bytes, 1, run.to_word());
-            self.warm_next_place(payload.len());
+            self.warm_next_place(bytes as usize);
             return Ok(Some(Path::Put));
         }
         let claimed = self.traffic.claim(&self.peer, &self.peer_sizes, wanted);
@@ -125,12 +146,12 @@ impl Link {
             self.traffic.unclaim(list);
             return Err(error);
         }
-        let mut rest = payload;
+        let mut done = 0;
         for run in runs {
             let room = usize::try_from(u64::from(run.count) * page_bytes).unwrap_or(usize::MAX);
-            let (now, later) = rest.split_at(rest.len().min(room));
-            self.outbox.put(&self.peer, u64::from(run.first) * page_bytes, now);
-            rest = later;
+            let end = (bytes as usize).min(done + room);
+            payload.put((done, end), &mut self.outbox, &self.peer, u64::from(run.first) * page_bytes);
+            done = end;
         }
         let detail = self.write_list(count, runs.iter().map(|run| run.to_word()), None);
         self.publish_put(control, bytes, count, detail);
@@ -161,10 +182,10 @@ impl Link {
     /// Into the landing pages that a token names. The claim tells the receiver that bytes are on their way, so that it
     /// does not revoke the token meanwhile; the token is looked at again after the claim (Dekker's rule, both sides
     /// sequentially consistent).
-    fn put_token(
+    pub(super) fn put_token(
         &mut self,
         control: Control<'_>,
-        payload: &[u8],
+        payload: &(impl Source + ?Sized),
         bytes: u32,
         token: Token,
         (first, count): (u32, u32),
@@ -182,7 +203,8 @@ impl Link {
             return Ok(self.drop_payload(control, bytes, token, Refused::Revoked, stat));
         }
         self.outbox.use_up(token);
-        self.outbox.put(&self.peer, u64::from(run.first) * u64::from(page_bytes), payload);
+        let to = u64::from(run.first) * u64::from(page_bytes);
+        payload.put((0, bytes as usize), &mut self.outbox, &self.peer, to);
         let header = Header {
             control_len: self.place(control),
             kind: Kind::PutToken,
