@@ -101,8 +101,8 @@ mod packet {
     use super::Veth;
 
     // To close a ring takes the kernel tens of milliseconds: what opens hundreds of them is left to UDP, or is `long`.
-    cutthrough_conform::suite!(Veth(1500, "packet"); opening, control, paths, pages, forward, tokens, arriving, waiting,
-        asked);
+    cutthrough_conform::suite!(Veth(1500, "packet"); opening, control, paths, pages, forward, recall, tokens, arriving,
+        waiting, asked);
 }
 
 mod packet_jumbo {
@@ -129,13 +129,14 @@ mod xdp_jumbo {
 mod native {
     use super::native;
 
-    cutthrough_conform::suite!(native(1500); control, paths, forward, tokens);
+    cutthrough_conform::suite!(native(1500); control, paths, forward, recall, tokens);
 }
 
 mod cut {
     use super::{Seal, cut};
 
-    cutthrough_conform::suite!(cut(1500, Seal::Plain, u64::MAX); control, paths, pages, forward, tokens, arriving);
+    cutthrough_conform::suite!(cut(1500, Seal::Plain, u64::MAX); control, paths, pages, forward, recall, tokens,
+        arriving);
 }
 
 mod cut_jumbo {

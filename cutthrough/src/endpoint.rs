@@ -356,6 +356,25 @@ impl Endpoint {
         link.post(bytes, count, stat)
     }
 
+    /// Takes the runs back that are posted in the channel's free queue, and says how many are still out. A payload that
+    /// is on its way to one arrives, and its pages are not posted again when it is released. What is posted later is
+    /// not meant.
+    ///
+    /// Over a network none is out then, as a rule: some are while a ring of `xdp` may have frames land there. Over
+    /// shared memory the peer may be writing to them at this moment, so they come back when it has looked after its
+    /// endpoint: some 20 ms later if it polls, at once if it sleeps. Ask again to see how many it still has; what was
+    /// posted in between is taken back then, too. A peer that computes, or knows nothing of this, gives none back.
+    ///
+    /// # Errors
+    /// Why the channel has ended, and its memory with it.
+    pub fn recall(&mut self, channel: Channel) -> Result<u32, CloseReason> {
+        if let Some((net, index)) = self.node.wire(channel) {
+            return net.recall(index);
+        }
+        let (link, stat) = self.node.link(channel).map_err(reason)?;
+        link.recall(stat)
+    }
+
     /// Grants a place for one coming payload of a channel. Send the token to the peer, which passes it to
     /// [`Outgoing::to`].
     ///

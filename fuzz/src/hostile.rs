@@ -69,6 +69,10 @@ pub enum Step {
     Arm,
     /// The victim looks for room, and if there is none, arms to wait for it.
     Room,
+    /// The victim takes back what it has posted.
+    Recall,
+    /// The victim sends a payload back that came in pages.
+    Forward(u8, Name),
 }
 
 /// A word in the memory that one side writes and the other reads.
@@ -216,6 +220,8 @@ fn act(step: &Step, peer: &mut Peer, victim: &mut Victim) {
         Step::Post(bytes, count) => victim.post(u32::from(bytes), count),
         Step::Arm => victim.arm(),
         Step::Room => victim.room(),
+        Step::Recall => victim.recall(),
+        Step::Forward(which, name) => victim.forward(which, peer.token(name)),
     }
 }
 

@@ -60,6 +60,10 @@ pub enum Step {
     Frozen(bool, u8, bool, Option<u8>),
     /// Drops a frozen page.
     DropFrozen(bool, u8),
+    /// Sends a payload back that came in pages, perhaps to a token of the other side.
+    Forward(bool, u8, Option<u8>),
+    /// Takes back what it has posted.
+    Recall(bool),
 }
 
 /// What has become of a token.
@@ -103,7 +107,6 @@ struct Side {
     /// Frozen pages, and by which number their bytes were made.
     frozen: Vec<(u64, Frozen)>,
     tokens: Vec<(Token, State)>,
-    posted: bool,
     /// Messages whose memory may not be used again yet.
     uncompleted: BTreeSet<u64>,
 }
@@ -176,8 +179,13 @@ impl Pair {
             Step::Post(side, bytes, count) => {
                 let side = &mut self.sides[usize::from(side)];
                 let (link, stat) = self.node.link(side.channel).expect("an open channel");
-                side.posted |= link.post(bytes.into(), count.into(), stat).is_ok_and(|posted| posted > 0);
+                let _ = link.post(bytes.into(), count.into(), stat);
             }
+            Step::Recall(side) => {
+                let (link, stat) = self.node.link(self.sides[usize::from(side)].channel).expect("an open channel");
+                link.recall(stat).expect("a peer that keeps the rules");
+            }
+            Step::Forward(side, which, token) => self.forward(side, which, token),
             Step::Poll(times) => (0..=times % 16).for_each(|_| self.poll()),
             Step::Read(side, which) => self.read(side, which, true),
             Step::ReadSome(side, which) => self.read(side, which, false),
@@ -238,6 +246,19 @@ impl Pair {
             _ => (Load::Pages(Sheaf::Many(pages)), Some(at)),
         };
         self.send(side, load, Made(self.ids, None), bytes, token);
+    }
+
+    fn forward(&mut self, side: bool, which: u8, token: Option<u8>) {
+        let held = &mut self.sides[usize::from(side)].held;
+        let place = usize::from(which) % held.len().max(1);
+        if !held.get(place).is_some_and(|held| matches!(held.message.payload(), Payload::Landed(_))) {
+            return;
+        }
+        let Held { mut message, made, .. } = held.swap_remove(place);
+        if let Payload::Landed(landed) = message.take_payload() {
+            let bytes = landed.len();
+            self.send(side, Load::Landed(landed.into()), made, Some(bytes), token);
+        }
     }
 
     fn send_frozen(&mut self, side: bool, which: u8, behind: bool, token: Option<u8>) {
@@ -410,7 +431,22 @@ impl Pair {
         NODE.set(Some(self.node));
     }
 
+    /// Everything that was posted comes back.
+    fn take_back(&mut self) {
+        let [one, other] = [&self.sides[0], &self.sides[1]].map(|side| side.channel);
+        for (here, there) in [(one, other), (other, one)] {
+            let link = |node: &mut Node, channel, recall: bool| {
+                let (link, stat) = node.link(channel).expect("an open channel");
+                if recall { link.recall(stat) } else { link.tidy(stat).map(|()| 0).map_err(CloseReason::Breach) }
+            };
+            link(&mut self.node, here, true).expect("a peer that keeps the rules");
+            link(&mut self.node, there, false).expect("a peer that keeps the rules");
+            assert_eq!(link(&mut self.node, here, true), Ok(0), "all that was posted is there again");
+        }
+    }
+
     fn check_returned(&mut self) {
+        self.take_back();
         for side in &mut self.sides {
             assert!(side.uncompleted.is_empty(), "never completed: {:?}", side.uncompleted);
             side.pages.clear();
@@ -422,10 +458,7 @@ impl Pair {
             }
             link.tidy(stat).expect("a peer that keeps the rules");
             assert!(link.page(MEMORY, stat).is_ok(), "the whole pool is there again");
-            assert!(
-                side.posted || link.grant(Landing::Pages(MEMORY), stat).is_ok(),
-                "all landing pages are there again"
-            );
+            assert!(link.grant(Landing::Pages(MEMORY), stat).is_ok(), "all landing pages are there again");
         }
     }
 }
@@ -451,6 +484,6 @@ fn check(made: Made, payload: &[u8], bytes: usize) {
 impl Side {
     fn new(channel: Channel) -> Self {
         let (sent, held, pages, frozen, tokens, uncompleted) = Default::default();
-        Self { channel, sent, held, pages, frozen, tokens, posted: false, uncompleted }
+        Self { channel, sent, held, pages, frozen, tokens, uncompleted }
     }
 }

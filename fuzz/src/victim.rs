@@ -189,6 +189,17 @@ impl Victim {
         self.send(sheaf.map_or(Load::None, Load::Pages), token);
     }
 
+    /// Sends a payload back that came in pages.
+    pub fn forward(&mut self, which: u8, token: Option<Token>) {
+        if self.held.is_empty() {
+            return;
+        }
+        let mut message = self.held.swap_remove(usize::from(which) % self.held.len());
+        if let Payload::Landed(landed) = message.take_payload() {
+            self.send(Load::Landed(landed.into()), token);
+        }
+    }
+
     fn send(&mut self, load: Load<'_>, token: Option<Token>) {
         let cookie = Some(self.cookies);
         self.cookies += 1;
@@ -234,6 +245,13 @@ impl Victim {
     pub fn post(&mut self, bytes: u32, count: u8) {
         if let Ok((link, stat)) = self.node.link(self.channel) {
             let _ = link.post(bytes as usize, u32::from(count), stat);
+        }
+    }
+
+    /// Takes back what it has posted.
+    pub fn recall(&mut self) {
+        if let Ok((link, stat)) = self.node.link(self.channel) {
+            let _ = link.recall(stat);
         }
     }
 

@@ -26,3 +26,34 @@ fn frozen_pages_go_again_and_again() {
     ];
     pair::run(&steps);
 }
+
+/// What came in pages goes back alone, to a token, and into what is posted, which is taken back meanwhile; what is
+/// filled then, or waits for its reader, is whole.
+#[test]
+fn pages_go_back_while_what_is_posted_is_taken_back() {
+    use pair::Step::{Copy, Drop, Forward, Grant, Page, Pages, Poll, Post, Recall};
+    let steps = [
+        Post(true, 5000, 3),
+        Page(false, 4096),
+        Pages(false, 1, None),
+        Copy(false, 4096, None),
+        Copy(false, 9000, None),
+        Poll(15),
+        Recall(true),
+        Copy(false, 100, None),
+        Grant(false, true, 5000),
+        Post(false, 4096, 2),
+        Forward(true, 0, Some(0)),
+        Forward(true, 1, None),
+        Recall(false),
+        Poll(15),
+        Forward(true, 0, None),
+        Post(true, 4096, 8),
+        Poll(15),
+        Drop(false, 1),
+        Forward(false, 0, None),
+        Recall(true),
+        Recall(true),
+    ];
+    pair::run(&steps);
+}

@@ -42,6 +42,8 @@ pub enum Line {
     /// The same payload, as its receiver goes: number of the message + 1, and in the next word the end of what it has
     /// begun to copy.
     ShareTaken = 11,
+    /// How many of the runs that the owner has posted it wants back, as far as they are not filled.
+    Recalled = 12,
 }
 
 impl Line {
@@ -178,7 +180,7 @@ mod tests {
     fn parts_follow_each_other_without_overlap() {
         let layout = SIZES.layout().unwrap();
         let starts = [
-            Line::ShareTaken.offset() + LINE_BYTES,
+            Line::Recalled.offset() + LINE_BYTES,
             layout.slots,
             layout.runs,
             layout.free,

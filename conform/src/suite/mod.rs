@@ -11,6 +11,7 @@ pub mod model;
 pub mod opening;
 pub mod pages;
 pub mod paths;
+pub mod recall;
 pub mod room;
 pub mod tokens;
 pub mod waiting;
@@ -60,8 +61,8 @@ impl Drop for Ends<'_> {
 #[macro_export]
 macro_rules! suite {
     ($join:expr) => {
-        $crate::suite!($join; opening, control, paths, pages, forward, tokens, arriving, channels, waiting, room,
-            asked, midway, model);
+        $crate::suite!($join; opening, control, paths, pages, forward, recall, tokens, arriving, channels, waiting,
+            room, asked, midway, model);
     };
     ($join:expr; $($module:ident),+) => {
         $( $crate::suite!(@$module $join); )+
@@ -103,6 +104,12 @@ macro_rules! suite {
             forward { what_was_received_is_sent_on, what_was_received_is_sent_on_to_many,
                 what_was_received_is_sent_on_without_pages, what_is_sent_on_may_be_dropped,
                 what_was_received_outlives_its_channel });
+    };
+    (@recall $join:expr) => {
+        $crate::suite!(@tests $join;
+            recall { what_is_posted_is_taken_back, numbers_of_what_was_posted_come_back,
+                who_sleeps_gives_back_what_was_posted, who_holds_on_to_what_was_posted_keeps_nobody,
+                what_is_posted_is_taken_back_beneath_a_stream });
     };
     (@tokens $join:expr) => {
         $crate::suite!(@tests $join;

@@ -16,10 +16,10 @@ use rustix::net::{SendFlags, send};
 use crate::liar::{Liar, Victim, breach, config, sizes};
 
 /// A lie: what the liar does, and what the victim does meanwhile.
-type Lie = fn(&mut Liar, &mut Victim);
+pub(crate) type Lie = fn(&mut Liar, &mut Victim);
 
 /// Tells each lie to a victim, which has to close the channel for that reason, count it, and go on.
-fn tell(lies: &[(&str, Breach, Lie)]) {
+pub(crate) fn tell(lies: &[(&str, Breach, Lie)]) {
     let mut victim = Victim::open();
     for (round, (name, reason, lie)) in (0..).zip(lies) {
         let mut liar = Liar::join(&mut victim);
@@ -34,7 +34,7 @@ fn tell(lies: &[(&str, Breach, Lie)]) {
 }
 
 /// A run of pages as a word.
-const fn run(first: u32, count: u32, id: u16) -> u64 {
+pub(crate) const fn run(first: u32, count: u32, id: u16) -> u64 {
     Run { first, count, id }.to_word()
 }
 
@@ -47,7 +47,7 @@ fn send_copy(liar: &Liar, victim: &mut Victim, len: usize) {
 }
 
 /// The victim lends so many pages to the liar: the numbers that it has to return.
-fn lend(liar: &Liar, victim: &mut Victim, pages: usize) -> Vec<u64> {
+pub(crate) fn lend(liar: &Liar, victim: &mut Victim, pages: usize) -> Vec<u64> {
     let slots = liar.peer.slots(64);
     (0..pages)
         .map(|number| {

@@ -9,6 +9,7 @@ mod lies;
 mod naps;
 mod onward;
 mod races;
+mod recall;
 mod scribble;
 mod shares;
 mod standing;

@@ -62,7 +62,7 @@ fn scribble(liar: &mut Liar, seed: u64, stop: &AtomicBool) {
                 liar.publish(words);
             }
             7 => {
-                let line = 1 + dice.below(Line::ShareTaken as u64);
+                let line = 1 + dice.below(Line::Recalled as u64);
                 out.word(line * LINE_BYTES + dice.below(3) * 8).store(dice.number(), Ordering::Release);
             }
             8 => liar.own.set(Line::Staged, liar.peer.get(Line::Drained) + dice.below(1 << 16)),
@@ -129,7 +129,7 @@ fn plausible(dice: &mut Dice) -> [u64; 3] {
 fn act(victim: &mut Victim, liar: cutthrough::Channel, dice: &mut Dice, held: &mut Vec<Incoming>) {
     let len = usize::try_from(dice.below(100_000)).unwrap_or(0);
     let token = Token { index: u16::try_from(dice.below(260)).unwrap_or(0), key: dice.number() };
-    match dice.below(10) {
+    match dice.below(12) {
         0 => drop(victim.endpoint.send(liar, b"control")),
         1 => {
             if let Ok(outgoing) = victim.endpoint.outgoing(liar) {
@@ -158,6 +158,14 @@ fn act(victim: &mut Victim, liar: cutthrough::Channel, dice: &mut Dice, held: &m
             }
         }
         6 => held.clear(),
+        7 if len % 2 == 0 => drop(victim.endpoint.recall(liar)),
+        7 => {
+            if let Some(Payload::Landed(landed)) = held.pop().map(|mut message| message.take_payload())
+                && let Ok(outgoing) = victim.endpoint.outgoing(liar)
+            {
+                let _ = outgoing.attach_landed(landed).send();
+            }
+        }
         _ => {
             if let Some(Event::Message(mut message)) = victim.endpoint.poll() {
                 if dice.below(2) == 0 {

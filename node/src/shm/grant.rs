@@ -108,6 +108,19 @@ impl Link {
         }
     }
 
+    /// Wants the runs back that are posted and not filled: how many are still out. The peer gives them back when it
+    /// looks after its endpoint.
+    ///
+    /// # Errors
+    /// The breach that has ended the channel.
+    pub fn recall(&mut self, stat: &Stat) -> Result<u32, CloseReason> {
+        let tidied = self.tidy(stat).inspect_err(|breach| self.end(CloseReason::Breach(*breach)));
+        tidied.map_err(CloseReason::Breach)?;
+        self.traffic.recall(&self.own);
+        self.wake_peer(stat);
+        Ok(self.traffic.recalled())
+    }
+
     /// Grants a place for one payload: the token, to be put into a request.
     ///
     /// # Errors

@@ -521,6 +521,7 @@ impl Link {
             || self.inbox.busy(&self.peer)
             || self.returned()
             || self.traffic.can_return(&self.peer)
+            || self.traffic.is_recalled(&self.peer)
             || self.traffic.untidy()
             || !self.traffic.completed.is_empty()
     }

@@ -38,6 +38,8 @@ struct Posted {
     count: u32,
     /// Whether the peer has filled it and the caller not yet released it.
     filled: bool,
+    /// Whether it is wanted back: then it is not posted again.
+    recalled: bool,
 }
 
 /// What has come back.
@@ -66,6 +68,10 @@ pub(crate) struct Traffic {
     /// The peer's pool, as payloads lie in it.
     pub(crate) peer_ground: Handles,
     posted: Vec<Option<Posted>>,
+    /// Numbers that no posted run has any more.
+    unused: Vec<u16>,
+    /// Runs that are wanted back, are not filled, and have not come back.
+    recalled: u32,
     posts: Writer<OwnArray<AtomicU64>>,
     pub(crate) tokens: Tokens<Place>,
     returns: Writer<OwnArray<AtomicU64>>,
@@ -73,8 +79,9 @@ pub(crate) struct Traffic {
     return_backlog: VecDeque<u64>,
     /// Messages that the peer has lent and that were not returned yet.
     borrowed: u32,
-    /// Pages of the peer's pool.
+    /// Pages of the peer's pool, and of its landing memory.
     peer_pages: u32,
+    peer_landing: u32,
     // Where the peer lets us put payloads.
     places: VecDeque<Run>,
     offers: Reader<Array<AtomicU64>>,
@@ -102,12 +109,15 @@ impl Traffic {
             landing_ground: Handles::new(own.landing().ground(sizes.page_bytes, Arc::clone(&shelf))),
             peer_ground: Handles::new(peer.pool(peer_sizes.page_bytes, shelf)),
             posted: Vec::new(),
+            unused: Vec::new(),
+            recalled: 0,
             posts: Writer::new(own.free()),
             tokens: Tokens::new(seed),
             returns: Writer::new(own.returns()),
             return_backlog: VecDeque::new(),
             borrowed: 0,
             peer_pages: peer_sizes.pool_pages,
+            peer_landing: peer_sizes.landing_pages,
             places: VecDeque::new(),
             offers: Reader::new(peer.free()),
             released: Vec::new(),
@@ -115,9 +125,18 @@ impl Traffic {
     }
 
     /// Whether somebody waits for what the peer returns: a message is tracked, or so many are lent that the peer may be
-    /// holding some back until others have been taken out of its return ring, or that no frozen page may be lent.
+    /// holding some back until others have been taken out of its return ring, or that no frozen page may be lent; or
+    /// posted runs are wanted back.
     pub(crate) const fn awaits_returns(&self) -> bool {
-        self.lends.tracked() > 0 || self.lends.messages() > RECORDS || self.lends.frozen() >= FROZEN_MAX
+        self.lends.tracked() > 0
+            || self.to_come_back() > RECORDS
+            || self.lends.frozen() >= FROZEN_MAX
+            || self.recalled > 0
+    }
+
+    /// What the peer may still put into its return ring.
+    const fn to_come_back(&self) -> u32 {
+        self.lends.messages().saturating_add(self.recalled)
     }
 
     /// Whether the peer has returned anything that was not taken back yet.
@@ -127,14 +146,18 @@ impl Traffic {
 
     /// Takes returned lends back: their pages may be used again.
     pub(crate) fn reclaim(&mut self, own: &Own, peer: &Peer) -> Result<Reclaimed, Breach> {
-        if self.lends.messages() == 0 {
+        if self.to_come_back() == 0 {
             return Ok(Reclaimed::default());
         }
         let before = self.reclaims.taken();
-        let many = self.lends.messages() > RECORDS;
+        let many = self.to_come_back() > RECORDS;
         self.reclaims.refresh(peer.get(Line::Returned)).map_err(|Impossible| Breach::Index)?;
         let mut returned = 0;
         while let Some(number) = self.reclaims.pop() {
+            if let Some(id) = unfilled(number) {
+                self.take_back(id)?;
+                continue;
+            }
             let pages = &mut self.pages;
             let cookie = self.lends.take_back(number, |first, count| {
                 pages.give(first, count);
@@ -223,6 +246,7 @@ impl Traffic {
         if posted {
             own.set(Line::Posted, self.posts.written());
         }
+        self.give_back(own, peer)?;
         Ok(self.return_lends(own, peer)? || posted)
     }
 
@@ -238,8 +262,8 @@ impl Traffic {
             if !self.returns.push(*number) {
                 break;
             }
+            self.borrowed -= u32::from(unfilled(*number).is_none());
             self.return_backlog.pop_front();
-            self.borrowed -= 1;
         }
         own.set(Line::Returned, self.returns.written());
         Ok(self.returns.written() != before)
@@ -250,9 +274,15 @@ impl Traffic {
         self.posts.refresh(peer.get(Line::Taken)).map_err(|Impossible| Breach::Index)?;
         let mut posted = 0;
         while posted < count && self.posts.room() > 0 {
-            let Some(id) = u16::try_from(self.posted.len()).ok().filter(|id| u32::from(*id) < RECORDS) else { break };
+            if self.unused.is_empty() && self.posted.len() >= RECORDS as usize {
+                break;
+            }
             let Some(first) = self.landing.take(pages) else { break };
-            self.posted.push(Some(Posted { first, count: pages, filled: false }));
+            let id = self.unused.pop().unwrap_or_else(|| {
+                self.posted.push(None);
+                u16::try_from(self.posted.len() - 1).unwrap_or(u16::MAX)
+            });
+            self.posted[usize::from(id)] = Some(Posted { first, count: pages, filled: false, recalled: false });
             self.posts.push(Run { first, count: pages, id }.to_word());
             posted += 1;
         }
@@ -268,7 +298,12 @@ impl Traffic {
     /// Posts a released run again. The ring is as long as the table and no run is in it twice, so there is room, unless
     /// the peer fills runs without ever taking them.
     fn repost(&mut self, peer: &Peer, id: u16) -> Result<(), Breach> {
-        let Some(Some(run)) = self.posted.get_mut(usize::from(id)) else { return Ok(()) };
+        let Some(place @ Some(_)) = self.posted.get_mut(usize::from(id)) else { return Ok(()) };
+        if let Some(run) = place.take_if(|run| run.recalled) {
+            self.landing.give(run.first, run.count);
+            self.unused.push(id);
+        }
+        let Some(run) = place else { return Ok(()) };
         run.filled = false;
         if self.posts.room() == 0 {
             self.posts.refresh(peer.get(Line::Taken)).map_err(|Impossible| Breach::Index)?;
@@ -284,7 +319,72 @@ impl Traffic {
             return Err(Breach::Page);
         }
         run.filled = true;
+        self.recalled -= u32::from(run.recalled);
         Ok((run.first, run.count))
+    }
+
+    /// Wants all posted runs back that are not filled. Those that are are not posted again.
+    pub(crate) fn recall(&mut self, own: &Own) {
+        for run in self.posted.iter_mut().flatten().filter(|run| !run.recalled) {
+            run.recalled = true;
+            self.recalled += u32::from(!run.filled);
+        }
+        own.set(Line::Recalled, self.posts.written());
+    }
+
+    /// Runs that are wanted back and have not come back.
+    pub(crate) const fn recalled(&self) -> u32 {
+        self.recalled
+    }
+
+    /// A run that was wanted back has come back: held against our own table.
+    fn take_back(&mut self, id: u16) -> Result<(), Breach> {
+        let place = self.posted.get_mut(usize::from(id)).ok_or(Breach::Lend)?;
+        let run = place.take_if(|run| run.recalled && !run.filled).ok_or(Breach::Lend)?;
+        self.landing.give(run.first, run.count);
+        self.unused.push(id);
+        self.recalled -= 1;
+        Ok(())
+    }
+
+    /// How many of the peer's runs, the first that are known or to be seen, it wants back. What it says is a hint: it
+    /// gets no more than it has posted.
+    fn wanted_back(&self, peer: &Peer) -> u64 {
+        let first = self.offers.taken().wrapping_sub(self.places.len() as u64);
+        let wanted = peer.get(Line::Recalled).wrapping_sub(first);
+        if wanted > u64::from(RECORDS) { 0 } else { wanted }
+    }
+
+    /// Whether the peer wants runs back that it has posted here. While it takes nothing out of the return ring it gets
+    /// none: else it could have any number of them wait for room there.
+    pub(crate) fn is_recalled(&self, peer: &Peer) -> bool {
+        self.wanted_back(peer) > 0 && self.has_places(peer) && !self.holds_back()
+    }
+
+    /// Gives the peer the runs back that it wants and that were not written to.
+    fn give_back(&mut self, own: &Own, peer: &Peer) -> Result<(), Breach> {
+        if !self.is_recalled(peer) {
+            return Ok(());
+        }
+        let wanted = self.wanted_back(peer);
+        self.take_offers(peer)?;
+        let count = usize::try_from(wanted).unwrap_or(usize::MAX).min(self.places.len());
+        own.set(Line::Taken, self.offers.taken());
+        self.return_backlog.extend(self.places.drain(..count).map(|run| number_of(run.id)));
+        Ok(())
+    }
+
+    /// Takes note of the runs that the peer has posted: how many pages they have.
+    fn take_offers(&mut self, peer: &Peer) -> Result<u64, Breach> {
+        // One look at the counter for all that is there by now: looking costs a transfer of a cache line.
+        self.offers.refresh(peer.get(Line::Posted)).map_err(|Impossible| Breach::Index)?;
+        let mut pages = 0;
+        while let Some(word) = self.offers.pop() {
+            let run = check::run(Run::from_word(word), self.peer_landing)?;
+            pages += u64::from(run.count);
+            self.places.push_back(run);
+        }
+        Ok(pages)
     }
 
     /// Whether the peer has posted landing pages, as far as that is known or to be seen.
@@ -325,13 +425,7 @@ impl Traffic {
             have += room(run);
         }
         if have < bytes {
-            // One look at the counter for all that is there by now: looking costs a transfer of a cache line.
-            self.offers.refresh(peer.get(Line::Posted)).map_err(|Impossible| Breach::Index)?;
-            while let Some(word) = self.offers.pop() {
-                let run = check::run(Run::from_word(word), sizes.landing_pages)?;
-                have += room(&run);
-                self.places.push_back(run);
-            }
+            have += self.take_offers(peer)? * u64::from(sizes.page_bytes);
         }
         if have < bytes {
             return Ok(None);
@@ -363,6 +457,19 @@ impl Traffic {
     pub(crate) const fn taken(&self) -> u64 {
         self.offers.taken()
     }
+}
+
+/// In the place of a lend's place: the number is that of a posted run which comes back unfilled.
+const UNFILLED: u64 = u32::MAX as u64;
+
+/// The number under which a posted run comes back that was not filled.
+const fn number_of(id: u16) -> u64 {
+    UNFILLED | (id as u64) << 32
+}
+
+/// The posted run that comes back under this number, if it is not that of a lend.
+fn unfilled(number: u64) -> Option<u16> {
+    (number & UNFILLED == UNFILLED).then(|| u16::try_from(number >> 32).unwrap_or(u16::MAX))
 }
 
 /// Runs of one payload, as the one side names them to the other.

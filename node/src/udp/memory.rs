@@ -15,15 +15,13 @@ use super::door::{Core, Udp};
 use super::lanes::pools::Pooled;
 use super::line::receipt;
 use super::outgoing::{KeptBytes, Outgoing};
+use super::posted::Posted;
 use crate::config::Config;
 use crate::incoming::{Arrived, Arriving, Payload};
 use crate::raw::xdp::Flights;
 use crate::shm::grant::Landing;
 use crate::shm::unmap;
 use crate::sys::xdp::socket::pages_of;
-
-/// Most runs that may be posted on a channel.
-const POSTED: usize = 4096;
 
 /// Memory that a payload lands in.
 #[derive(Debug)]
@@ -86,7 +84,7 @@ impl Place for Spot {
 /// The memory of one channel. Its mappings are made when they are needed first.
 #[derive(Debug)]
 pub(crate) struct Store {
-    page_bytes: u32,
+    pub(super) page_bytes: u32,
     pool_pages: u32,
     landing_pages: u32,
     pub(super) shelf: Arc<Shelf>,
@@ -94,12 +92,13 @@ pub(crate) struct Store {
     pool: Option<Pages>,
     /// What a ring has of the pool's pages, if they lie in its memory.
     flights: Option<Arc<Flights>>,
-    landing: Option<(Pages, Arc<Ground>)>,
+    pub(super) landing: Option<(Pages, Arc<Ground>)>,
     /// Whether that lies in the memory of a ring.
     in_ring: bool,
-    /// Posted runs that wait, in order.
-    free: VecDeque<Spot>,
-    posted: Vec<(u32, u32)>,
+    /// Posted runs that wait, in order; all that were, by their numbers, and the numbers that no run has any more.
+    pub(super) free: VecDeque<Spot>,
+    pub(super) posted: Vec<Option<Posted>>,
+    pub(super) unused: Vec<u16>,
     pub(super) tokens: Tokens<Spot>,
     /// Tokens granted and not used, in order: the next payload will probably carry the first.
     pub(super) granted: VecDeque<Token>,
@@ -140,6 +139,7 @@ impl Store {
             in_ring: false,
             free: VecDeque::new(),
             posted: Vec::new(),
+            unused: Vec::new(),
             tokens: Tokens::new(seed),
             granted: VecDeque::new(),
             guess: None,
@@ -247,7 +247,7 @@ impl Store {
         let Some((landing, _)) = &self.landing else { return false };
         let got = behind.filter(|spot| matches!(spot, Spot::Pages(..))).map(Spot::pages);
         let named = self.tokens.places().map(Spot::pages).chain(got).sum::<u64>();
-        let kept = named + self.posted.iter().map(|(_, pages)| u64::from(*pages)).sum::<u64>();
+        let kept = named + self.pages_posted_again();
         let stays = named + self.free.iter().chain(&self.guess).map(Spot::pages).sum::<u64>();
         let wanted = bytes.div_ceil(self.page_bytes as usize) as u64;
         kept + wanted <= u64::from(self.landing_pages) && stays < u64::from(landing.lent())
@@ -267,23 +267,6 @@ impl Store {
                 self.landing.as_mut().and_then(|(landing, _)| landing.take(bytes)).map(|page| Spot::Pages(page, bytes));
         }
         self.guess.as_mut()
-    }
-
-    /// Posts a run of landing pages of so many bytes, rounded up to whole pages.
-    pub(super) fn post(&mut self, bytes: usize) -> bool {
-        let whole = bytes.max(1).next_multiple_of(self.page_bytes as usize);
-        let Some(id) = u16::try_from(self.posted.len()).ok().filter(|id| usize::from(*id) < POSTED) else {
-            return false;
-        };
-        let Some(run) = self.landing(whole) else { return false };
-        self.posted.push(run.run());
-        self.free.push_back(Spot::Posted(vec![(0, id, run)]));
-        true
-    }
-
-    /// Runs posted and not filled.
-    pub(super) fn waiting(&self) -> u64 {
-        self.free.len() as u64
     }
 
     /// Remembers that a token was granted: the next payload will probably carry it.
@@ -315,7 +298,7 @@ impl Store {
         } else {
             drop(memory);
         }
-        (self.free, self.posted) = (VecDeque::new(), Vec::new());
+        (self.free, self.posted, self.unused) = (VecDeque::new(), Vec::new(), Vec::new());
         (Arc::clone(&self.shelf), std::mem::take(&mut self.unread))
     }
 
@@ -354,38 +337,6 @@ impl Store {
         }
         self.items = items;
         came
-    }
-
-    fn repost(&mut self, id: u16) -> bool {
-        let (Some(run), Some((landing, _))) = (self.posted.get_mut(usize::from(id)), &mut self.landing) else {
-            return false;
-        };
-        let (first, count) = *run;
-        landing.give(first, count);
-        // As a rule the same pages: those given back last are taken first.
-        let Some(page) = landing.take(count as usize * self.page_bytes as usize) else { return false };
-        *run = page.run();
-        self.free.push_back(Spot::Posted(vec![(0, id, page)]));
-        true
-    }
-
-    fn take_posted(&mut self, bytes: usize) -> Option<Spot> {
-        if self.free.front().is_some_and(|run| run.len() >= bytes) {
-            return self.free.pop_front();
-        }
-        if self.free.is_empty() || self.free.iter().map(Place::len).sum::<usize>() < bytes {
-            return None;
-        }
-        let (mut runs, mut have) = (Vec::new(), 0);
-        while have < bytes {
-            let Some(Spot::Posted(next)) = self.free.pop_front() else { break };
-            for (_, id, run) in next {
-                let begin = have;
-                have += run.len();
-                runs.push((begin, id, run));
-            }
-        }
-        Some(Spot::Posted(runs))
     }
 
     /// The place that a spot becomes for the user when all of the payload is there.

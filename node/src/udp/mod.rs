@@ -42,6 +42,7 @@ pub mod line;
 mod memory;
 mod outgoing;
 mod placed;
+mod posted;
 mod send;
 mod sink;
 mod sources;
