@@ -112,6 +112,40 @@ fn a_server_stops_in_good_order() {
     assert!(!refused.status.success() && said.starts_with("stop: ") && said.lines().count() == 1, "{said}");
 }
 
+/// A cache before the page server sends on what has landed there, and has it for the next one: with one copy where
+/// shared memory is on either side, and none else.
+#[test]
+fn pages_are_kept_and_sent_on() {
+    let folder = std::env::temp_dir().join(format!("cutthrough-cache-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let keys = folder.join("pages.key");
+    make_key(&keys);
+    let keys = keys.display().to_string();
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../LICENSE-APACHE");
+    let page = &std::fs::read(file).expect("the file")[4096..8192];
+    let [_, high, middle, low] = std::process::id().to_be_bytes();
+    let net = |port| format!("udp:127.{}.{middle}.{low}:{port}", high + 1);
+    let ways = [(address("pages"), address("cache"), 1), (net(7100), net(7101), 0), (net(7102), address("cached"), 1)];
+    for (origin, cache, copies) in ways {
+        let mut command = example("page_server");
+        command.args([file, &origin, &keys]).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("the server");
+        let mut said = BufReader::new(child.stdout.take().expect("its output"));
+        said.read_line(&mut String::new()).expect("text");
+        let _origin = Server { child, said, address: origin.clone() };
+        let mut command = example("page_cache");
+        command.args([&cache, &origin, &keys]);
+        let mut server = Server::start(command, "keeping pages", &cache);
+        for from in ["the server", "here"] {
+            assert_eq!(says("page_client", &["1", &cache, &keys]), page);
+            assert_eq!(server.line(), format!("page 1 from {from}: 4096 bytes, copies {copies}"));
+        }
+        let none = complains("page_client", &["4294967295", &cache, &keys]);
+        assert_eq!(none, "page_client: the server has no page 4294967295\n");
+    }
+    std::fs::remove_dir_all(folder).expect("the folder");
+}
+
 /// What an example says why it does not do what it was told.
 fn complains(name: &str, words: &[&str]) -> String {
     let output = run(name, words);

@@ -1,0 +1,107 @@
+//! Stands between page servers' clients and a page server, and keeps the pages that it has fetched: `page_cache ADDRESS
+//! SERVER [KEYS]`, for example at `shm:cache` before `udp:127.0.0.1:7000`. It is a server to `page_client`, and sends
+//! on what it has received, from the pages where that has landed.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::error::Error;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cutthrough::{Channel, Config, Endpoint, Event, Landed, Landing, Payload, Token, read_keys};
+
+const PAGE: usize = 4096;
+/// Pages that are kept. The landing memory has room for more.
+const KEPT: usize = 1000;
+const TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Who wants which page, and where.
+struct Wanted {
+    number: u32,
+    by: Channel,
+    at: Token,
+}
+
+/// Answers with a page, or without one if there is none of this number.
+fn answer(endpoint: &mut Endpoint, wanted: &Wanted, page: Option<&Arc<Landed>>, from: &str) {
+    let reply = endpoint.outgoing(wanted.by);
+    let sent = reply.and_then(|reply| match page {
+        Some(page) => reply.attach_landed(Arc::clone(page)).to(wanted.at).send(),
+        None => reply.send(),
+    });
+    match sent {
+        Ok(receipt) => {
+            println!("page {} from {from}: {} bytes, copies {}", wanted.number, receipt.bytes, receipt.copies);
+        }
+        Err(error) => eprintln!("not sent: {error}"),
+    }
+}
+
+/// Asks the server for a page.
+fn ask(endpoint: &mut Endpoint, server: Channel, number: [u8; 4]) -> Result<(), Box<dyn Error>> {
+    let token = endpoint.grant(server, Landing::Pages(PAGE))?;
+    let sent = endpoint.send(server, &[&number[..], &token.to_bytes()].concat());
+    if sent.is_err() {
+        endpoint.revoke(server, token)?;
+    }
+    Ok(sent?)
+}
+
+fn run() -> Result<(), Box<dyn Error>> {
+    let mut args = std::env::args().skip(1);
+    let (address, server) = args.next().zip(args.next()).ok_or("usage: page_cache ADDRESS SERVER [KEYS]")?;
+    let keys = args.next().map(read_keys).transpose()?;
+    let mut endpoint = Endpoint::open(Config { keys, ..Config::default() })?;
+    // Over a network it calls from where it listens.
+    endpoint.listen(&address)?;
+    let server = endpoint.connect(&server, TIMEOUT)?;
+    println!("keeping pages at {address}");
+    let mut pages: BTreeMap<u32, Arc<Landed>> = BTreeMap::new();
+    // The server answers in the order in which it was asked.
+    let mut asked: VecDeque<Wanted> = VecDeque::new();
+    loop {
+        match endpoint.wait(None)? {
+            Event::Message(mut reply) if reply.channel() == server => {
+                let Some(wanted) = asked.pop_front() else { return Err("the server answers what nobody asked".into()) };
+                let page = match reply.take_payload() {
+                    Payload::Landed(page) if !page.is_empty() => Some(Arc::new(page)),
+                    _ => None,
+                };
+                answer(&mut endpoint, &wanted, page.as_ref(), "the server");
+                if pages.len() == KEPT {
+                    // Its pages are free as soon as nobody needs it any more to whom it goes.
+                    pages.pop_first();
+                }
+                pages.extend(page.map(|page| (wanted.number, page)));
+            }
+            Event::Message(request) => {
+                let Some((number, token)) = request.control().split_first_chunk() else { continue };
+                let Ok(at) = token.try_into().map(Token::from_bytes) else { continue };
+                let wanted = Wanted { number: u32::from_le_bytes(*number), by: request.channel(), at };
+                if let Some(page) = pages.get(&wanted.number) {
+                    answer(&mut endpoint, &wanted, Some(page), "here");
+                    continue;
+                }
+                match ask(&mut endpoint, server, *number) {
+                    Ok(()) => asked.push_back(wanted),
+                    Err(error) => {
+                        eprintln!("not asked: {error}");
+                        answer(&mut endpoint, &wanted, None, "nowhere");
+                    }
+                }
+            }
+            Event::Closed(channel, reason) if channel == server => return Err(reason.into()),
+            _ => {}
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("page_cache: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
