@@ -402,9 +402,10 @@ impl Pair {
         );
     }
 
-    /// Looks until nothing more happens. Returned pages are not asked for at every look.
+    /// Looks until nothing more happens. Returned pages are not asked for at every look, nor is a side to which nothing
+    /// came for a while looked at.
     fn settle(&mut self) {
-        (0..40).for_each(|_| self.poll());
+        (0..100).for_each(|_| self.poll());
     }
 
     /// In the end everything that was sent arrives, and everything that was lent comes back.

@@ -57,3 +57,20 @@ fn pages_go_back_while_what_is_posted_is_taken_back() {
     ];
     pair::run(&steps);
 }
+
+/// A side to which nothing has come for a while is looked at seldom while the other one has something: all that was
+/// sent to it comes, if somebody looks often enough.
+#[test]
+fn who_has_heard_nothing_for_a_while_hears_all() {
+    use pair::Step::{Control, Copy, Poll};
+    let controls = |count| (0..count).map(|_| Control(true));
+    let mut steps = vec![Poll(11)];
+    steps.extend(controls(12));
+    steps.push(Poll(11));
+    steps.extend(controls(14));
+    steps.extend([Copy(true, 2827, None), Poll(11)]);
+    steps.extend(controls(4));
+    steps.extend([Copy(true, 3023, None), Control(false), Control(true), Copy(true, 2827, None), Poll(11)]);
+    steps.extend(controls(8));
+    pair::run(&steps);
+}
