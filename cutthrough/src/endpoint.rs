@@ -329,6 +329,11 @@ impl Endpoint {
         Some(net.page(index, bytes))
     }
 
+    /// Whether a channel leads over a network.
+    pub(crate) fn crosses_net(&mut self, channel: Channel) -> bool {
+        self.node.wire(channel).is_some()
+    }
+
     /// Whether so many bytes of private memory would wait for the peer, sent now to where the token says.
     pub(crate) fn would_wait(&mut self, channel: Channel, bytes: usize, token: Option<Token>) -> bool {
         match self.node.wire(channel) {

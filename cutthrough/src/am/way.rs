@@ -1,12 +1,14 @@
 //! The way out of an endpoint: how requests and answers become messages.
 
+use std::sync::Arc;
+
 use cutthrough_engine::am::message::Short;
 use cutthrough_engine::am::{Keep, Transport, Unsent};
 use cutthrough_engine::token::Token;
 use cutthrough_node::incoming::Channel;
 use cutthrough_node::shm::grant::NoMemory;
 use cutthrough_node::shm::link::SendError;
-use cutthrough_segment::page::{Frozen, Page};
+use cutthrough_segment::page::{Frozen, Landed, Page};
 use cutthrough_wire::slot::PAYLOAD_MAX;
 
 use crate::Endpoint;
@@ -30,6 +32,23 @@ pub enum Body<'a> {
     Page(Page),
     /// Pages of the channel, one behind the other; all but the last are full.
     Pages(Vec<Page>),
+    /// A payload that was received in pages, by whatever channel of this process: it is sent on
+    /// ([`Outgoing::attach_landed`](crate::Outgoing::attach_landed)). A reply waits in a queue where it would wait for
+    /// the peer.
+    Landed(Arc<Landed>),
+}
+
+impl From<Landed> for Body<'_> {
+    fn from(payload: Landed) -> Self {
+        Self::Landed(Arc::new(payload))
+    }
+}
+
+/// What was received, as often as one likes.
+impl From<&Arc<Landed>> for Body<'_> {
+    fn from(payload: &Arc<Landed>) -> Self {
+        Self::Landed(Arc::clone(payload))
+    }
 }
 
 /// A frozen page, as often as one likes: the page that it becomes can be read, and not be written.
@@ -49,6 +68,7 @@ impl Body<'_> {
             Self::Owned(bytes) => bytes.len(),
             Self::Page(page) => page.len(),
             Self::Pages(pages) => pages.iter().map(|page| page.len()).sum(),
+            Self::Landed(landed) => landed.len(),
         }
     }
 
@@ -66,6 +86,7 @@ impl Body<'_> {
             Self::Owned(bytes) => bytes,
             Self::Page(page) => page.to_vec(),
             Self::Pages(pages) => pages.iter().flat_map(|page| page.iter().copied()).collect(),
+            Self::Landed(landed) => landed.to_vec(),
         }
     }
 }
@@ -75,6 +96,7 @@ impl Body<'_> {
 pub(super) enum Kept {
     Bytes(Vec<u8>),
     Pages(Vec<Page>),
+    Landed(Arc<Landed>),
 }
 
 impl Keep<Kept> for Body<'_> {
@@ -85,6 +107,7 @@ impl Keep<Kept> for Body<'_> {
             Self::Owned(bytes) => Some(Kept::Bytes(bytes)),
             Self::Page(page) => Some(Kept::Pages(vec![page])),
             Self::Pages(pages) => Some(Kept::Pages(pages)),
+            Self::Landed(landed) => Some(Kept::Landed(landed)),
         }
     }
 
@@ -92,7 +115,7 @@ impl Keep<Kept> for Body<'_> {
         match self {
             Self::Copy(bytes) => bytes.len(),
             Self::Owned(bytes) => bytes.len(),
-            Self::None | Self::Page(_) | Self::Pages(_) => 0,
+            Self::None | Self::Page(_) | Self::Pages(_) | Self::Landed(_) => 0,
         }
     }
 
@@ -236,13 +259,23 @@ impl<'a> Transport<Body<'a>> for Way<'_> {
                     Err(_) => return Err((Unsent::Full, body)),
                 }
             }
+            // It is copied into a page, or goes as private memory does: that would have to wait.
+            Body::Landed(landed)
+                if !self.endpoint.crosses_net(door) && self.goes_by_pages(door, landed.len(), token) =>
+            {
+                match self.endpoint.page(door, landed.len()) {
+                    Ok(_) => Body::Landed(landed),
+                    Err(NoMemory::Closed(_)) => return Err((Unsent::Closed, Body::Landed(landed))),
+                    Err(_) => return Err((Unsent::Full, Body::Landed(landed))),
+                }
+            }
             body => body,
         };
         // Asked before the payload is given away, which a refused message takes with it.
         let (listed, free) = match &body {
             Body::Pages(pages) => (pages.len(), usize::from(!pages.iter().any(Page::is_view))),
             Body::Page(page) => (1, usize::from(!page.is_view())),
-            Body::None | Body::Copy(_) | Body::Owned(_) => (0, 0),
+            Body::None | Body::Copy(_) | Body::Owned(_) | Body::Landed(_) => (0, 0),
         };
         let free = if token.is_none() { free } else { 0 };
         if listed > free && !self.endpoint.has_room_for_list(door, listed) {
@@ -260,6 +293,7 @@ impl<'a> Transport<Body<'a>> for Way<'_> {
             Body::Copy(bytes) => outgoing.attach_copy(bytes),
             Body::Page(page) => outgoing.attach(page),
             Body::Pages(pages) => outgoing.attach_list(pages),
+            Body::Landed(landed) => outgoing.attach_landed(landed),
         };
         let outgoing = match token {
             Some(token) => outgoing.to(token),
@@ -281,6 +315,7 @@ impl Transport<Option<Kept>> for Way<'_> {
         let body = match kept {
             None => Body::None,
             Some(Kept::Pages(pages)) => Body::Pages(pages),
+            Some(Kept::Landed(landed)) => Body::Landed(landed),
             Some(Kept::Bytes(bytes)) => Body::Owned(bytes),
         };
         self.send(row, control, token, body).map_err(|(why, body)| (why, body.keep()))

@@ -164,6 +164,7 @@ impl<'a> Raw<'a> {
             Body::None => (Body::None, false),
             Body::Copy(bytes) => (Body::Copy(bytes), false),
             Body::Owned(bytes) => (Body::Copy(bytes), false),
+            Body::Landed(landed) => (Body::Landed(Arc::clone(landed)), false),
             pages => (std::mem::take(pages), true),
         };
         let asking = node.ask(channel, self.number).args(args).body(body).impatient();
@@ -226,6 +227,7 @@ fn pages_of<'a>(body: Body<'_>) -> Option<Body<'a>> {
     match body {
         Body::Page(page) => Some(Body::Page(page)),
         Body::Pages(pages) => Some(Body::Pages(pages)),
+        Body::Landed(landed) => Some(Body::Landed(landed)),
         Body::None | Body::Copy(_) | Body::Owned(_) => None,
     }
 }
