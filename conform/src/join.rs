@@ -85,10 +85,10 @@ pub trait Join {
     /// An endpoint of the side that listens, listening at this address.
     ///
     /// # Panics
-    /// If it is not free.
+    /// If it is not free, nor soon.
     fn listening(&self, config: Config, address: &str) -> Endpoint {
         let mut endpoint = Endpoint::open(self.config(config)).expect("an endpoint");
-        self.far(&mut || endpoint.listen(address).expect("a free name"));
+        self.far(&mut || listen(&mut endpoint, address));
         endpoint
     }
 
@@ -387,5 +387,19 @@ pub fn landed(message: &Incoming) -> &Landed {
     match message.payload() {
         Payload::Landed(landed) => landed,
         other => panic!("instead of pages: {other:?}"),
+    }
+}
+
+/// Listens at an address that may have been somebody else's until now. A process that another test begins has a copy of
+/// every socket until it runs its own program, and for so long an address is in use.
+///
+/// # Panics
+/// If it is not free within a second.
+pub fn listen(endpoint: &mut Endpoint, address: &str) {
+    let begun = Instant::now();
+    while let Err(error) = endpoint.listen(address) {
+        let is_in_use = error.to_string().contains("in use");
+        assert!(is_in_use && begun.elapsed() < Duration::from_secs(1), "{address}: {error}");
+        std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use cutthrough::{CloseReason, Config, ConnectError, Counter, Endpoint, Event, SendError, UdpCallError};
 use cutthrough_conform::bytes::pattern;
-use cutthrough_conform::join::{PATIENCE, circle, connect, keep_house};
+use cutthrough_conform::join::{PATIENCE, circle, connect, keep_house, listen};
 use cutthrough_conform::suite::paths::a_stream_is_placed;
 use cutthrough_conform::{Join, Pair, Side, suite};
 use cutthrough_wire::frame::HEADER_BYTES;
@@ -242,7 +242,7 @@ fn channels_of_both_kinds_share_what_the_settings_allow() {
     let ways = [memory.address(), network.address()];
     for first in [0, 1] {
         let mut listener = Endpoint::open(network.config(Config { channels: 1, ..Config::default() })).expect("one");
-        ways.iter().for_each(|way| listener.listen(way).expect("a free address"));
+        ways.iter().for_each(|way| listen(&mut listener, way));
         let mut callers = [(); 2].map(|()| Endpoint::open(network.config(Config::default())).expect("an endpoint"));
         let (_, at_listener) = connect(&mut callers[first], &mut listener, &ways[first]);
         let second = &mut callers[1 - first];

@@ -18,7 +18,7 @@ const SKIPPED: &str = "SKIPPED ";
 
 /// Why a test may be skipped even where a wire can be made: for want of a kernel, of hardware, of rights outside of
 /// this user's namespace, or by a limit that was set for this process. All else can be had there.
-const EXCUSED: [&str; 23] = [
+const EXCUSED: [&str; 24] = [
     "before Linux 6.",
     "no bond can be made: the kernel has none (CONFIG_BONDING)",
     "raw frames need Linux 6.2 or newer",
@@ -34,6 +34,7 @@ const EXCUSED: [&str; 23] = [
     "another user cannot run ",
     "no folder can be given to another user",
     "no name space of processes",
+    "no container; it needs root",
     "do not fit into a receive buffer of ",
     "the addresses of this process are limited",
     "no ThousandChannels: 8192 open files",

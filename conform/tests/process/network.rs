@@ -76,11 +76,11 @@ fn survive(
 }
 
 /// Plays it with a survivor for each thing to do, all at once. Whatever it does, a death is heard of as soon as is
-/// promised, in one of five plays: a machine that is busy with other things may be late each time.
+/// promised, in one of ten plays: a machine that is busy with other things may be late each time.
 fn noticed(play: impl Fn((&'static str, &'static str, Doing)) -> Duration + Sync) {
     assert_eq!(config().silence, Config::default().silence);
     let (mut left, mut late) = (DOINGS.to_vec(), Vec::new());
-    for _ in 0..5 {
+    for _ in 0..10 {
         let took: Vec<Duration> = thread::scope(|scope| {
             let play = &play;
             let plays: Vec<_> = left.iter().map(|doing| scope.spawn(move || play(*doing))).collect();
