@@ -126,11 +126,13 @@ impl Handles {
 /// The right to pages is a [`Page`] in the hands of a user. On its way through tables and over the [`Shelf`] it is
 /// numbers, which no type can keep from being used twice: [`Pages::give`] and [`Landed::new`] believe what they are
 /// told. Those who call them hold to this: a run is given back once, after its page was taken apart or dropped, and
-/// nobody reads it as a payload while it is a page.
+/// nobody has it as a payload while it is a page. On a ground of [`Pages::handed`] a payload is a slice, too.
 #[derive(Debug)]
 pub struct Pages {
     pool: Pool,
     handles: Handles,
+    /// Whether it made its memory: then nobody else has it, the kernel included.
+    made: bool,
 }
 
 impl Pages {
@@ -142,7 +144,7 @@ impl Pages {
     /// them: no other pool is made of this memory, nothing is copied to it, nothing has it as slots, words or frames.
     #[must_use]
     pub unsafe fn new(ground: Arc<Ground>, pages: u32) -> Self {
-        Self { pool: Pool::new(pages), handles: Handles::new(ground) }
+        Self { pool: Pool::new(pages), handles: Handles::new(ground), made: false }
     }
 
     /// A pool of `pages` pages in memory of its own, and the ground that they lie on, for payloads that are handed over
@@ -155,15 +157,16 @@ impl Pages {
         let (mapping, _file) = Mapping::create(name, bytes, u64::from(page_bytes), Writers::Both)?;
         let ground = Ground::new((mapping, 0), page_bytes, shelf);
         // SAFETY: nobody has the file, and nobody else the mapping; by the ground it can only be read.
-        Ok((unsafe { Self::new(Arc::clone(&ground), pages) }, ground))
+        let pool = unsafe { Self::new(Arc::clone(&ground), pages) };
+        Ok((Self { made: true, ..pool }, ground))
     }
 
-    /// The ground of these pages for payloads that are handed over there; what is dropped goes to `shelf`. Nobody
-    /// writes such a payload, so it can be sent on from where it lies ([`Landed::piece`]).
+    /// The ground of these pages for payloads that are handed over there; what is dropped goes to `shelf`. If the pool
+    /// has made its memory, nobody writes such a payload, and it can be sent on from where it lies ([`Landed::piece`]).
     #[must_use]
     pub fn handed(&self, shelf: Arc<Shelf>) -> Arc<Ground> {
-        let Ground { mapping, start, page_bytes, .. } = &*self.handles.ground;
-        Arc::new(Ground { mapping: Arc::clone(mapping), start: *start, page_bytes: *page_bytes, shelf, sole: true })
+        let (Ground { mapping, start, page_bytes, .. }, sole) = (&*self.handles.ground, self.made);
+        Arc::new(Ground { mapping: Arc::clone(mapping), start: *start, page_bytes: *page_bytes, shelf, sole })
     }
 
     /// A run of pages for `bytes` bytes, to be filled. What it holds at first is left over from earlier use.
@@ -351,8 +354,9 @@ pub enum Releases {
     Many(Vec<Release>),
 }
 
-/// A payload that has arrived in pages which both sides see. It is never a slice: the peer may still write there, so
-/// bytes are copied out (or looked at through a raw pointer by those who know what that means).
+/// A payload that has arrived in pages. Those that came by shared memory both sides see, and the peer may still write
+/// there: so it is not had as a slice, but copied out (or looked at through a raw pointer by those who know what that
+/// means).
 #[derive(Debug)]
 pub struct Landed {
     /// Taken out when somebody else gives the pages back.
@@ -487,9 +491,9 @@ impl Landed {
         for (first, count) in self.runs.iter().filter(|_| ground.sole) {
             let have = left.min(count as usize * ground.page_bytes as usize);
             if skip < have {
-                // SAFETY: no other process writes there, by the word of who made the pool (`Pages::new`), whose ground
-                // this is. The run was a page of it, and is this payload's alone until that gives it back: until then
-                // nobody gets it as a page, and by this ground it can only be read.
+                // SAFETY: no other process has that memory, which the pool has made, whose ground this is. The run was
+                // a page of it, and is this payload's alone until that gives it back: until then nobody gets it as a
+                // page, and by this ground it can only be read.
                 return unsafe { ground.mapping.slice(ground.offset(first) + skip as u64, have - skip) };
             }
             (skip, left) = (skip - have, left - have);

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use cutthrough::{Breach, CloseReason, Landing, SendError};
+use cutthrough_conform::join::keep_house;
 use cutthrough_wire::layout::{Line, RECORDS};
 use cutthrough_wire::slot::Kind;
 
@@ -109,8 +110,8 @@ fn who_asks_for_its_runs_gets_what_it_has_posted() {
     let liar = Liar::join(&mut victim);
     let records = u64::from(RECORDS);
     let polls = |victim: &mut Victim| {
-        for _ in 0..20_000 {
-            assert!(victim.endpoint.poll().is_none());
+        for _ in 0..3 {
+            keep_house(&mut victim.endpoint, |event| panic!("{event:?}"));
         }
     };
     for wanted in [1, records, records + 1, u64::MAX, u64::MAX / 2] {

@@ -107,7 +107,9 @@ impl Keep<Kept> for Body<'_> {
             Self::Owned(bytes) => Some(Kept::Bytes(bytes)),
             Self::Page(page) => Some(Kept::Pages(vec![page])),
             Self::Pages(pages) => Some(Kept::Pages(pages)),
-            Self::Landed(landed) => Some(Kept::Landed(landed)),
+            Self::Landed(landed) if landed.is_sole() => Some(Kept::Landed(landed)),
+            // The peer that has lent these pages may have none left for what this waits for.
+            Self::Landed(landed) => Some(Kept::Bytes(landed.to_vec())),
         }
     }
 
@@ -115,12 +117,13 @@ impl Keep<Kept> for Body<'_> {
         match self {
             Self::Copy(bytes) => bytes.len(),
             Self::Owned(bytes) => bytes.len(),
+            Self::Landed(landed) if !landed.is_sole() => landed.len(),
             Self::None | Self::Page(_) | Self::Pages(_) | Self::Landed(_) => 0,
         }
     }
 
     fn in_own_memory(self, most: usize) -> Self {
-        let lies_in_pages = matches!(self, Self::Page(_) | Self::Pages(_));
+        let lies_in_pages = matches!(self, Self::Page(_) | Self::Pages(_) | Self::Landed(_));
         if lies_in_pages && self.len() <= most { Self::Owned(self.into_bytes()) } else { self }
     }
 }
@@ -152,12 +155,13 @@ impl Way<'_> {
         may && self.endpoint.would_wait(door, bytes, token)
     }
 
-    /// Copies a payload into pages of a channel: as few runs of them as there are.
-    fn paged(&mut self, door: Channel, bytes: &[u8]) -> Result<Vec<Page>, NoMemory> {
+    /// Copies a payload of so many bytes into pages of a channel: as few runs of them as there are. `copy` copies its
+    /// bytes from a place in it on.
+    fn paged(&mut self, door: Channel, bytes: usize, copy: impl Fn(usize, &mut [u8])) -> Result<Vec<Page>, NoMemory> {
         let page_bytes = self.endpoint.page_bytes() as usize;
-        let (mut pages, mut room, mut run) = (Vec::new(), 0, bytes.len());
-        while room < bytes.len() {
-            match self.endpoint.page(door, run.min(bytes.len() - room)) {
+        let (mut pages, mut room, mut run) = (Vec::<Page>::new(), 0, bytes);
+        while room < bytes {
+            match self.endpoint.page(door, run.min(bytes - room)) {
                 Ok(page) => {
                     room += page.len();
                     pages.push(page);
@@ -168,11 +172,10 @@ impl Way<'_> {
                 Err(error) => return Err(error),
             }
         }
-        let mut rest = bytes;
+        let mut at = 0;
         for page in &mut pages {
-            let (its, others) = rest.split_at(page.len());
-            page.copy_from_slice(its);
-            rest = others;
+            copy(at, page);
+            at += page.len();
         }
         Ok(pages)
     }
@@ -238,7 +241,7 @@ impl<'a> Transport<Body<'a>> for Way<'_> {
                 match self.endpoint.page(door, bytes.len()) {
                     Ok(mut page) => {
                         page.copy_from_slice(bytes);
-                        copied = Some(bytes);
+                        copied = Some(Body::Copy(bytes));
                         Body::Page(page)
                     }
                     Err(NoMemory::Closed(_)) => return Err((Unsent::Closed, body)),
@@ -250,21 +253,26 @@ impl<'a> Transport<Body<'a>> for Way<'_> {
                 if let Err(error) = self.endpoint.outgoing(door) {
                     return Err((unsent(error), body));
                 }
-                match self.paged(door, bytes) {
+                match self.paged(door, bytes.len(), |at, page| page.copy_from_slice(&bytes[at..at + page.len()])) {
                     Ok(pages) => {
-                        copied = Some(bytes);
+                        copied = Some(Body::Copy(bytes));
                         Body::Pages(pages)
                     }
                     Err(NoMemory::Closed(_)) => return Err((Unsent::Closed, body)),
                     Err(_) => return Err((Unsent::Full, body)),
                 }
             }
-            // It is copied into a page, or goes as private memory does: that would have to wait.
             Body::Landed(landed)
                 if !self.endpoint.crosses_net(door) && self.goes_by_pages(door, landed.len(), token) =>
             {
-                match self.endpoint.page(door, landed.len()) {
-                    Ok(_) => Body::Landed(landed),
+                if let Err(error) = self.endpoint.outgoing(door) {
+                    return Err((unsent(error), Body::Landed(landed)));
+                }
+                match self.paged(door, landed.len(), |at, page| landed.read_at(at, page)) {
+                    Ok(pages) => {
+                        copied = Some(Body::Landed(landed));
+                        Body::Pages(pages)
+                    }
                     Err(NoMemory::Closed(_)) => return Err((Unsent::Closed, Body::Landed(landed))),
                     Err(_) => return Err((Unsent::Full, Body::Landed(landed))),
                 }
@@ -279,13 +287,13 @@ impl<'a> Transport<Body<'a>> for Way<'_> {
         };
         let free = if token.is_none() { free } else { 0 };
         if listed > free && !self.endpoint.has_room_for_list(door, listed) {
-            return Err((Unsent::Full, copied.map_or(body, Body::Copy)));
+            return Err((Unsent::Full, copied.unwrap_or(body)));
         }
         // It moves while it is sent, and its message comes with the first of it.
         let lent = if let Body::Copy(bytes) = body { Some(bytes) } else { None };
         let outgoing = match self.endpoint.outgoing(door) {
             Ok(outgoing) => outgoing.write(control),
-            Err(error) => return Err((unsent(error), copied.map_or(body, Body::Copy))),
+            Err(error) => return Err((unsent(error), copied.unwrap_or(body))),
         };
         let outgoing = match body {
             // What is owned goes as what is borrowed, above.

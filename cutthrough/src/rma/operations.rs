@@ -168,6 +168,20 @@ impl Region {
         Ok(done)
     }
 
+    /// How many bytes the payload of its answer has, if it is done.
+    pub(super) fn answered(handler: u16, args: &[u8], payload: &[u8]) -> usize {
+        let len = match handler {
+            GET => Some(word(args, 4) as usize),
+            GATHER => {
+                let list = (word(args, 2) as usize).checked_mul(EXTENT_BYTES).and_then(|head| payload.get(..head));
+                list.and_then(|list| total(&extents::decode(list)))
+            }
+            _ => None,
+        };
+        // Of more nothing is sent.
+        len.filter(|len| *len <= GATHER_MAX).unwrap_or(0)
+    }
+
     /// Where a put writes so many bytes.
     fn written<'b>(args: &[u8], len: usize, bytes: &'b mut [u8]) -> Result<&'b mut [u8], Failed> {
         let extent = u32::try_from(len).ok().map(|len| Extent { offset: offset(args, 2), len });

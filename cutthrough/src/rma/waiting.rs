@@ -8,7 +8,8 @@
 //! ```
 //!
 //! So an operation is done as soon as the bytes are free, however often they are locked again, and those of a channel
-//! stay in their order. What is put off counts among the requests in service, of which a node has a limited number.
+//! stay in their order. A node waits for whoever does what was waiting, if it is asked for that region meanwhile: so
+//! that is bounded. What is put off counts among the requests in service, of which a node has a limited number.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -17,8 +18,11 @@ use super::operations::{Done, Failed};
 use super::{Bytes, Locked, Owner, Region};
 use crate::am::{Answered, Deferred, Failure, Request};
 
-/// Bytes of payloads that are kept for one region. More have to come again.
+/// Bytes that operations on one region may wait with: those of their payloads, and of their answers. More have to come
+/// again.
 const KEPT: usize = 32 << 20;
+/// How many operations may wait for one region: a part of the requests that a node serves by default.
+const MOST: usize = 256;
 
 /// What waits for the bytes of a region.
 #[derive(Debug, Default)]
@@ -30,7 +34,7 @@ pub(super) struct Queue {
 #[derive(Debug, Default)]
 struct State {
     waiting: VecDeque<Waiting>,
-    /// Bytes of their payloads.
+    /// Bytes that they wait with.
     kept: usize,
     /// Whether somebody does what was waiting. Nothing joins it then: it comes to an end.
     serving: bool,
@@ -48,15 +52,23 @@ impl Queue {
         if state.waiting.is_empty() { region.try_lock() } else { None }
     }
 
-    /// Whether so many bytes more can be kept. Only operations of other nodes may take that room meanwhile.
-    pub(super) fn has_room(&self, bytes: usize) -> bool {
-        self.state().kept.saturating_add(bytes) <= KEPT
+    /// Whether one more operation may wait, with so many bytes; what nobody waits for any more makes room. Only those
+    /// of other nodes may take that room meanwhile.
+    fn has_room(&self, bytes: usize) -> bool {
+        let mut state = self.state();
+        let State { waiting, kept, .. } = &mut *state;
+        waiting.retain(|waiting| {
+            let stays = !waiting.deferred.is_over();
+            *kept -= if stays { 0 } else { waiting.bytes };
+            stays
+        });
+        waiting.len() < MOST && kept.saturating_add(bytes) <= KEPT
     }
 
     /// An operation joins those that wait. If the bytes have become free meanwhile, it is done now.
     pub(super) fn join(&self, region: &Region, waiting: Waiting) {
         let mut state = self.state();
-        state.kept += waiting.payload.len();
+        state.kept += waiting.bytes;
         state.waiting.push_back(waiting);
         let locked = region.try_lock();
         drop(state);
@@ -65,7 +77,7 @@ impl Queue {
 
     /// Who has the bytes lets go of them: does what waits, by `serve`, and frees them before anything can wait for them
     /// again. If this thread panics, what waits is not done.
-    pub(super) fn leave(&self, mut bytes: Bytes<'_>, mut serve: impl FnMut(Waiting, &mut [u8])) {
+    pub(super) fn leave(&self, bytes: Bytes<'_>, mut serve: impl FnMut(Waiting, &mut [u8])) {
         /// Somebody does what was waiting, until this is dropped, be it by a panic.
         struct Serving<'q>(&'q Queue);
         impl Drop for Serving<'_> {
@@ -81,7 +93,9 @@ impl Queue {
         }
         let State { waiting, .. } = std::mem::replace(&mut *state, State { serving: true, ..State::default() });
         drop(state);
+        // In this order, if that panics: the bytes are free before anything can join.
         let serving = Serving(self);
+        let mut bytes = bytes;
         if !std::thread::panicking() {
             waiting.into_iter().for_each(|waiting| serve(waiting, &mut bytes));
         }
@@ -99,11 +113,13 @@ pub(super) struct Waiting {
     args: Vec<u8>,
     /// A copy: the pages that it came in are free for others.
     payload: Vec<u8>,
+    /// How many those are, and those of the answer.
+    bytes: usize,
     deferred: Deferred,
 }
 
 impl Waiting {
-    /// Puts a request off. None if its payload does not come, and where no more are kept; then it is answered.
+    /// Puts a request off. None if its payload does not come, and where no more may wait; then it is answered.
     pub(super) fn new(owner: &Owner, handler: u16, mut request: Request<'_>, queue: &Queue) -> Option<Self> {
         let len = request.payload_len();
         if !queue.has_room(len) {
@@ -115,12 +131,17 @@ impl Waiting {
             request.fail(Failure::Abandoned);
             return None;
         }
-        Some(Self { owner: owner.clone(), handler, args, payload, deferred: request.defer() })
+        let bytes = len.saturating_add(Region::answered(handler, &args, &payload));
+        if !queue.has_room(bytes) {
+            request.fail(Failure::Busy);
+            return None;
+        }
+        Some(Self { owner: owner.clone(), handler, args, payload, bytes, deferred: request.defer() })
     }
 
     /// Does it, unless nobody waits for it any more, and leaves the answer to the node.
     pub(super) fn serve(self, region: &Region, bytes: &mut [u8]) {
-        let Self { owner, handler, args, payload, deferred } = self;
+        let Self { owner, handler, args, payload, deferred, .. } = self;
         if deferred.is_over() {
             return;
         }

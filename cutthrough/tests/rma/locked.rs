@@ -16,7 +16,8 @@ over_both! {
     who_locks_a_region_keeps_nobody_waiting_but_for_it, what_is_late_for_a_locked_region_is_not_done,
     what_waits_for_a_region_is_refused_once_its_key_is_taken_back,
     who_panics_with_a_region_in_its_hands_does_what_waits_no_more,
-    what_is_too_much_to_wait_for_a_region_is_refused, what_peers_and_holders_add_is_all_there,
+    what_nobody_waits_for_any_more_takes_no_room, what_is_too_much_to_wait_for_a_region_is_refused,
+    what_peers_and_holders_add_is_all_there,
 }
 
 /// An owner of two regions, that also echoes; and another peer of it.
@@ -52,7 +53,9 @@ fn two_regions(over: Over) -> Two {
 /// Has the region's bytes until `until` says so, on a thread of its own; `during` runs meanwhile.
 fn held<R>(region: &Region, during: impl FnOnce(&mpsc::Sender<()>) -> R) -> R {
     let ((locked, is_locked), (free, is_free)) = (mpsc::channel(), mpsc::channel());
-    thread::scope(|scope| {
+    // The way to set it free goes with this, also by a panic.
+    thread::scope(move |scope| {
+        let free = free;
         scope.spawn(move || {
             let bytes = region.lock();
             locked.send(()).expect("somebody waits");
@@ -165,6 +168,33 @@ fn who_panics_with_a_region_in_its_hands_does_what_waits_no_more(over: Over) {
     let mut remote = Remote::new(&mut node, channel, keys[0], PATIENCE);
     remote.put(0, b"other bytes").expect("in the region");
     assert_eq!(regions[0].lock()[..11], *b"other bytes");
+}
+
+/// Requests that are late, however many, keep nobody from a locked region, nor from its node.
+fn what_nobody_waits_for_any_more_takes_no_room(over: Over) {
+    let Two { _server, mut node, channel, other: (mut other, its), regions, keys, .. } = two_regions(over);
+    held(&regions[0], |free| {
+        for round in 0..4 {
+            for _ in 0..300 {
+                let late = Remote::new(&mut node, channel, keys[0], Duration::from_micros(200)).fetch_add(0, 1);
+                assert!(late.is_err(), "the region is locked");
+            }
+            let late = Remote::new(&mut node, channel, keys[0], Duration::from_millis(20)).put(8, &[1; 12 << 20]);
+            assert!(late.is_err(), "the region is locked");
+            assert_eq!(other.call(its, ECHO, &[round], PATIENCE).expect("an answer").word(0), round);
+            let mut remote = Remote::new(&mut other, its, keys[1], PATIENCE);
+            assert_eq!(remote.fetch_add(0, 1), Ok(u64::from(round)));
+        }
+        let waits = thread::scope(|scope| {
+            let putting = scope.spawn(|| Remote::new(&mut other, its, keys[0], PATIENCE).put(64 << 10, b"in time"));
+            thread::sleep(Duration::from_millis(30));
+            free.send(()).expect("a holder");
+            putting.join().expect("an answer")
+        });
+        assert_eq!(waits, Ok(()));
+    });
+    let region = regions[0].lock();
+    assert_eq!((&region[64 << 10..(64 << 10) + 7], &region[..16]), (&b"in time"[..], &[0; 16][..]));
 }
 
 /// More than is kept for a region has to come again.

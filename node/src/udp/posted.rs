@@ -56,7 +56,7 @@ impl Store {
 
     /// Takes back what is posted and waits; what has been filled, or is being filled, is not posted again.
     fn recall(&mut self) {
-        self.posted.iter_mut().flatten().for_each(|run| run.recalled = true);
+        self.post_no_more();
         for spot in self.free.drain(..) {
             let Spot::Posted(runs) = spot else { continue };
             for (_, id, run) in runs {
@@ -67,6 +67,11 @@ impl Store {
             }
         }
         self.tidy();
+    }
+
+    /// Nothing that is posted is posted again once its payload is released.
+    fn post_no_more(&mut self) {
+        self.posted.iter_mut().flatten().for_each(|run| run.recalled = true);
     }
 
     /// Posts a run again whose payload was released, unless it was recalled. Whether landing pages came back.
@@ -122,6 +127,7 @@ impl Udp {
         let settled = !held || core.settle();
         let Some(store) = core.net.memory.get(index) else { return Err(Self::closed(&core, index)) };
         if !settled {
+            store.post_no_more();
             return Ok(u32::try_from(store.waiting()).unwrap_or(u32::MAX));
         }
         store.recall();
