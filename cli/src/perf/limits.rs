@@ -533,7 +533,7 @@ mod tests {
         let with_size = Limit::value_variants().iter().filter(|limit| limit.has_size()).count();
         assert_eq!(all.len(), Limit::value_variants().len() + with_size);
         let across = LimitsArgs { veth: Some(1500), size: Vec::new(), ..args(&[]) };
-        assert_eq!(plan(&across).expect("good sizes").len(), 5 + 3 * 3 + 8);
+        assert_eq!(plan(&across).expect("good sizes").len(), 5 + 3 * 3 + 9);
     }
 
     #[test]
