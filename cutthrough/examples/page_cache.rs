@@ -37,14 +37,15 @@ fn answer(endpoint: &mut Endpoint, wanted: &Wanted, page: Option<&Arc<Landed>>, 
     }
 }
 
-/// Asks the server for a page.
-fn ask(endpoint: &mut Endpoint, server: Channel, number: [u8; 4]) -> Result<(), Box<dyn Error>> {
+/// Asks the server for a page: by which token it will land.
+fn ask(endpoint: &mut Endpoint, server: Channel, number: [u8; 4]) -> Result<Token, Box<dyn Error>> {
     let token = endpoint.grant(server, Landing::Pages(PAGE))?;
     let sent = endpoint.send(server, &[&number[..], &token.to_bytes()].concat());
     if sent.is_err() {
         endpoint.revoke(server, token)?;
     }
-    Ok(sent?)
+    sent?;
+    Ok(token)
 }
 
 fn run() -> Result<(), Box<dyn Error>> {
@@ -58,14 +59,18 @@ fn run() -> Result<(), Box<dyn Error>> {
     println!("keeping pages at {address}");
     let mut pages: BTreeMap<u32, Arc<Landed>> = BTreeMap::new();
     // The server answers in the order in which it was asked.
-    let mut asked: VecDeque<Wanted> = VecDeque::new();
+    let mut asked: VecDeque<(Wanted, Token)> = VecDeque::new();
     loop {
         match endpoint.wait(None)? {
             Event::Message(mut reply) if reply.channel() == server => {
-                let Some(wanted) = asked.pop_front() else { return Err("the server answers what nobody asked".into()) };
+                let (wanted, token) = asked.pop_front().ok_or("the server answers what nobody asked")?;
                 let page = match reply.take_payload() {
                     Payload::Landed(page) if !page.is_empty() => Some(Arc::new(page)),
-                    _ => None,
+                    _ => {
+                        // No page has used it up.
+                        let _ = endpoint.revoke(server, token);
+                        None
+                    }
                 };
                 answer(&mut endpoint, &wanted, page.as_ref(), "the server");
                 if pages.len() == KEPT {
@@ -83,7 +88,7 @@ fn run() -> Result<(), Box<dyn Error>> {
                     continue;
                 }
                 match ask(&mut endpoint, server, *number) {
-                    Ok(()) => asked.push_back(wanted),
+                    Ok(token) => asked.push_back((wanted, token)),
                     Err(error) => {
                         eprintln!("not asked: {error}");
                         answer(&mut endpoint, &wanted, None, "nowhere");

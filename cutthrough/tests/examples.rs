@@ -132,7 +132,7 @@ fn pages_are_kept_and_sent_on() {
         let mut child = command.spawn().expect("the server");
         let mut said = BufReader::new(child.stdout.take().expect("its output"));
         said.read_line(&mut String::new()).expect("text");
-        let _origin = Server { child, said, address: origin.clone() };
+        let mut source = Server { child, said, address: origin.clone() };
         let mut command = example("page_cache");
         command.args([&cache, &origin, &keys]);
         let mut server = Server::start(command, "keeping pages", &cache);
@@ -142,6 +142,26 @@ fn pages_are_kept_and_sent_on() {
         }
         let none = complains("page_client", &["4294967295", &cache, &keys]);
         assert_eq!(none, "page_client: the server has no page 4294967295\n");
+        if cache.starts_with("shm:") {
+            // More pages that there are not than there is room for pages that are.
+            let mut endpoint = Endpoint::open(Config::default()).expect("an endpoint");
+            let channel = endpoint.connect(&cache, PATIENCE).expect("a channel");
+            // What they have said of the two pages before.
+            for server in [&mut source, &mut server] {
+                server.line();
+            }
+            source.line();
+            for number in 1_000_000_u32..1_003_000 {
+                endpoint.send(channel, &[&number.to_le_bytes()[..], &[0; 16]].concat()).expect("room");
+                let Ok(Event::Message(reply)) = endpoint.wait(Some(PATIENCE)) else { panic!("no answer") };
+                assert_eq!(reply.payload_len(), 0);
+                assert_eq!(server.line(), format!("page {number} from the server: 0 bytes, copies 0"));
+                source.line();
+            }
+            assert_eq!(says("page_client", &["1", &cache, &keys]), page);
+            let other = std::fs::read(file).expect("the file")[..4096].to_vec();
+            assert_eq!(says("page_client", &["0", &cache, &keys]), other);
+        }
     }
     std::fs::remove_dir_all(folder).expect("the folder");
 }
