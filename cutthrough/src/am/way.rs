@@ -149,16 +149,20 @@ impl Way<'_> {
         self.doors.get(row as usize).copied().flatten().ok_or(Unsent::Closed)
     }
 
-    /// Whether a payload has to go by pages, because it would wait for the peer otherwise.
-    fn goes_by_pages(&mut self, door: Channel, bytes: usize, token: Option<Token>) -> bool {
-        let may = !self.patient && bytes as u64 <= self.endpoint.pool_bytes().min(PAYLOAD_MAX);
-        may && self.endpoint.would_wait(door, bytes, token)
+    /// Whether a payload has to be copied into pages, because it would wait for the peer otherwise.
+    fn goes_by_pages(&mut self, door: Channel, body: &Body<'_>, token: Option<Token>) -> bool {
+        let is_copied = match body {
+            Body::Copy(_) => true,
+            Body::Landed(_) => !self.endpoint.crosses_net(door),
+            Body::None | Body::Owned(_) | Body::Page(_) | Body::Pages(_) => false,
+        };
+        let may = !self.patient && body.len() as u64 <= self.endpoint.pool_bytes().min(PAYLOAD_MAX);
+        is_copied && may && self.endpoint.would_wait(door, body.len(), token)
     }
 
-    /// Copies a payload of so many bytes into pages of a channel: as few runs of them as there are. `copy` copies its
-    /// bytes from a place in it on.
-    fn paged(&mut self, door: Channel, bytes: usize, copy: impl Fn(usize, &mut [u8])) -> Result<Vec<Page>, NoMemory> {
-        let page_bytes = self.endpoint.page_bytes() as usize;
+    /// Copies a payload that does not lie in pages of the channel into such: as few runs of them as there are.
+    fn paged(&mut self, door: Channel, body: &Body<'_>) -> Result<Vec<Page>, NoMemory> {
+        let (page_bytes, bytes) = (self.endpoint.page_bytes() as usize, body.len());
         let (mut pages, mut room, mut run) = (Vec::<Page>::new(), 0, bytes);
         while room < bytes {
             match self.endpoint.page(door, run.min(bytes - room)) {
@@ -174,8 +178,13 @@ impl Way<'_> {
         }
         let mut at = 0;
         for page in &mut pages {
-            copy(at, page);
-            at += page.len();
+            let end = at + page.len();
+            match body {
+                Body::Copy(bytes) => page.copy_from_slice(&bytes[at..end]),
+                Body::Landed(landed) => landed.read_at(at, page),
+                other => unreachable!("{} bytes that go as they are", other.len()),
+            }
+            at = end;
         }
         Ok(pages)
     }
@@ -249,32 +258,17 @@ impl<'a> Transport<Body<'a>> for Way<'_> {
                 }
             }
             // Whoever answers must not wait for who has asked: others are to be served.
-            Body::Copy(bytes) if self.goes_by_pages(door, bytes.len(), token) => {
+            body if self.goes_by_pages(door, &body, token) => {
                 if let Err(error) = self.endpoint.outgoing(door) {
                     return Err((unsent(error), body));
                 }
-                match self.paged(door, bytes.len(), |at, page| page.copy_from_slice(&bytes[at..at + page.len()])) {
+                match self.paged(door, &body) {
                     Ok(pages) => {
-                        copied = Some(Body::Copy(bytes));
+                        copied = Some(body);
                         Body::Pages(pages)
                     }
                     Err(NoMemory::Closed(_)) => return Err((Unsent::Closed, body)),
                     Err(_) => return Err((Unsent::Full, body)),
-                }
-            }
-            Body::Landed(landed)
-                if !self.endpoint.crosses_net(door) && self.goes_by_pages(door, landed.len(), token) =>
-            {
-                if let Err(error) = self.endpoint.outgoing(door) {
-                    return Err((unsent(error), Body::Landed(landed)));
-                }
-                match self.paged(door, landed.len(), |at, page| landed.read_at(at, page)) {
-                    Ok(pages) => {
-                        copied = Some(Body::Landed(landed));
-                        Body::Pages(pages)
-                    }
-                    Err(NoMemory::Closed(_)) => return Err((Unsent::Closed, Body::Landed(landed))),
-                    Err(_) => return Err((Unsent::Full, Body::Landed(landed))),
                 }
             }
             body => body,

@@ -1,4 +1,4 @@
-//! Operations of peers that find a region's bytes locked: they wait for them, and keep their node waiting for nothing.
+//! Operations of peers that find a region's bytes locked: they wait for them, and their node does not.
 //!
 //! ```text
 //! a node's thread                               whoever has the bytes
