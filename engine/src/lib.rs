@@ -18,6 +18,7 @@
 //! | what is worth a pulse? | [`tune`] | the cost of a pulse, learnt from the pulses that were made |
 //! | alone or together? | [`choose`] | whether both sides copy a payload that both can see |
 //! | how to copy? | [`rivals`] | which of two ways of copying is the quicker here, learnt from a few of many |
+//! | by the kernel's copy? | [`contest`] | which of two ways of sending costs less as a rule |
 //! | how far round the ring? | [`lap`] | how much of the staging ring is used, learnt from what was quicker |
 //! | how close behind the sender? | [`trail`] | how a receiver follows a stream, learnt likewise |
 //! | move it | [`transfer`] | one payload's way through the stages of an adapter |
@@ -49,6 +50,7 @@ pub mod adapter;
 pub mod am;
 pub mod check;
 pub mod choose;
+pub mod contest;
 pub mod count;
 pub mod flow;
 pub mod hello;

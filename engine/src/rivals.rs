@@ -18,7 +18,7 @@ pub enum Rival {
 }
 
 impl Rival {
-    const fn other(self) -> Self {
+    pub(crate) const fn other(self) -> Self {
         match self {
             Self::First => Self::Second,
             Self::Second => Self::First,

@@ -70,6 +70,8 @@ pub struct Batch {
     /// Bytes by which the last frame may be filled up, if that is more than a quarter of a frame.
     pad: usize,
     way: Way,
+    /// The first message of whose payload it carries a part.
+    first: Option<u64>,
     /// The first and the last message of whose payloads it carries parts, and where the last part ends; if it lies in
     /// memory of the first one's.
     held: Option<Held>,
@@ -93,7 +95,7 @@ impl Batch {
         self.pieces.clear();
         self.copied.clear();
         (self.segment, self.last, self.bytes, self.frames, self.pad) = (0, 0, 0, 0, 0);
-        self.held = None;
+        (self.first, self.held) = (None, None);
     }
 
     /// Whether it holds no frame.
@@ -128,6 +130,12 @@ impl Batch {
     #[must_use]
     pub const fn segment(&self) -> usize {
         self.segment
+    }
+
+    /// The first message of whose payload it carries a part, if it carries any.
+    #[must_use]
+    pub const fn first(&self) -> Option<u64> {
+        self.first
     }
 
     /// Its own memory, of which [`Piece::Own`] speaks.
@@ -268,6 +276,7 @@ impl Batch {
             self.own.lie(hold);
             self.held = Some(Held { first: message, last: message, end: 0 });
         }
+        self.first.get_or_insert(message);
         if let Some(held) = &mut self.held {
             (held.last, held.end) = (message, offset + len);
         }

@@ -18,8 +18,11 @@ use crate::sys::datagram::TRAIN_BYTES;
 
 /// For how many nanoseconds a batch may wait for room in a socket, while others wait behind it.
 const BLOCKED_NS: u64 = 5_000_000;
-/// Bytes of a batch that finds room in the endpoint's socket though much is on its way.
+/// Bytes of a batch that finds room in the endpoint's socket though much is on its way; and of a payload that is not
+/// compared.
 const SHORT: usize = 2048;
+/// Bytes of a train of which it counts what it costs to send it in either way.
+const LONG: usize = 24 << 10;
 /// Messages that wait for each other at most.
 const HELD: u64 = 512;
 /// How long after the application was told of several messages what it answers to them goes together, in nanoseconds.
@@ -63,6 +66,7 @@ impl Core {
             };
             let Some((channel, to)) = next else { break };
             let before = moment;
+            let spliced = self.spliced();
             self.went = 0;
             if !self.put(channel, to) {
                 self.stuck = Some((channel, to, before));
@@ -72,8 +76,33 @@ impl Core {
             moment = clock::now();
             self.sink.sent(before, moment);
             if self.batch.way().number == 0 {
-                self.net.took(self.batch.bytes(), moment.saturating_since(before));
+                let ns = moment.saturating_since(before);
+                self.net.took(self.batch.bytes(), ns);
+                self.compare((channel, to), self.spliced() > spliced, ns);
             }
+        }
+    }
+
+    /// How many trains the kernel has sent from where they lay.
+    fn spliced(&self) -> u64 {
+        self.joined.as_ref().map_or(0, |joined| joined.spliced())
+    }
+
+    /// Has what a train has cost, which the kernel might have copied or sent from where it lies, decide on later ones.
+    fn compare(&mut self, (channel, to): (usize, SocketAddr), spliced: bool, ns: u64) {
+        let bytes = self.batch.bytes();
+        if bytes < LONG || self.batch.frames() < 2 {
+            return;
+        }
+        let bare = self.net.is_bare(channel);
+        // Plain pages are always named, and what is shorter travels with control messages.
+        let either = |load: &Outgoing| load.len() > SHORT && !(bare && load.lies_in_pages());
+        let first = self.batch.first().and_then(|message| self.net.load(channel, message));
+        let from = self.sources.as_ref().and_then(|sources| sources.get(channel));
+        if first.is_some_and(either)
+            && let Some(joined) = self.joined.as_mut().filter(|joined| joined.leads(to, from).is_some())
+        {
+            joined.took(spliced, ns.saturating_mul(1000) / bytes as u64);
         }
     }
 
@@ -238,7 +267,7 @@ impl Core {
     /// How trains of this channel may lie so that the kernel can send them from there.
     pub(super) fn splices(&mut self, channel: usize) -> Lies {
         let Some(joined) = self.joined.as_mut().filter(|joined| joined.is_joined()) else { return Lies::Anywhere };
-        if !self.net.peer(channel).is_some_and(|(to, ..)| joined.splices_to(to)) {
+        if !joined.lays_out() || !self.net.peer(channel).is_some_and(|(to, ..)| joined.splices_to(to)) {
             return Lies::Anywhere;
         }
         if self.net.is_bare(channel) {

@@ -173,6 +173,22 @@ impl Joined {
         self.splices.is_worth_it() && self.peer.is_some_and(|(peer, _)| peer == to)
     }
 
+    /// Whether trains to that peer are to be laid out for that now.
+    pub(super) fn lays_out(&self) -> bool {
+        self.splices.pays()
+    }
+
+    /// How many trains have been sent so.
+    pub(super) const fn spliced(&self) -> u64 {
+        self.joins.spliced
+    }
+
+    /// A train to that peer has gone, which might have been sent either way, and cost its sender so many picoseconds a
+    /// byte.
+    pub(super) fn took(&mut self, spliced: bool, cost: u64) {
+        self.splices.took(spliced, cost);
+    }
+
     /// A batch has gone to a peer; joins it to that one if most do. `main` is the endpoint's socket, which is bound to
     /// `at`.
     #[inline]

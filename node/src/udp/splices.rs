@@ -1,8 +1,10 @@
-//! Trains that the kernel sends from where they lie, to the peer that a socket is joined to: their memory, and whether
-//! the kernel does so.
+//! Trains that the kernel sends from where they lie, to the peer that a socket is joined to: their memory, whether the
+//! kernel does so, and whether that is worth it. Where copies are cheap, naming pages to the kernel costs more.
 
 use std::sync::{Arc, Weak};
 
+use cutthrough_engine::contest::Contest;
+use cutthrough_engine::rivals::Rival;
 use rustix::io::Errno;
 
 use crate::sys::spliced::{Berth, Spliced};
@@ -35,12 +37,14 @@ pub(super) struct Splices {
     held: Vec<Weak<Spliced>>,
     /// How often in a row the kernel has said that it does not send such trains.
     refusals: u32,
+    /// What trains cost that are sent so (the first way), and such that the kernel copies.
+    contest: Contest,
 }
 
 impl Default for Splices {
     fn default() -> Self {
         let refusals = if Spliced::is_possible() { 0 } else { NEVER };
-        Self { memory: None, held: Vec::new(), refusals }
+        Self { memory: None, held: Vec::new(), refusals, contest: Contest::default() }
     }
 }
 
@@ -49,6 +53,7 @@ impl Splices {
     /// way there may be one by which the kernel sends such trains.
     pub(super) fn begin(&mut self) {
         self.memory = None;
+        self.contest.again();
         if self.refusals < NEVER {
             self.refusals = 0;
         }
@@ -57,6 +62,16 @@ impl Splices {
     /// Whether the kernel may be asked to send a train.
     pub(super) const fn is_worth_it(&self) -> bool {
         self.refusals < REFUSALS
+    }
+
+    /// Whether trains are to be laid out for that now: it costs less, or is to be tried.
+    pub(super) fn pays(&self) -> bool {
+        self.contest.now() == Rival::First
+    }
+
+    /// A train was sent from where it lay, or was copied by the kernel, and cost its sender so many picoseconds a byte.
+    pub(super) fn took(&mut self, spliced: bool, cost: u64) {
+        self.contest.took(if spliced { Rival::First } else { Rival::Second }, cost);
     }
 
     /// Whether there is no memory yet for trains to this peer.

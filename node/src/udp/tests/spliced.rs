@@ -101,6 +101,20 @@ fn arrives_as_it_was(config: &Config) {
     }
 }
 
+/// Which of the two costs less is learnt from both: some trains of each message would go from where they lie, were it
+/// not for trials.
+#[test]
+fn trains_are_tried_in_both_ways() {
+    const MESSAGES: u64 = 120;
+    let Some(wire) = wire() else { return };
+    for config in [Config::default(), sealed()] {
+        let (near, far, channel) = joined_with(&wire, &config);
+        (0..MESSAGES).for_each(|number| carry(&near, &far, channel, &payload(200_000, number.to_le_bytes()[0])));
+        let spliced = near.tally().1.joins.spliced;
+        assert!((10..MESSAGES * 7 / 2).contains(&spliced), "{spliced} of four trains each");
+    }
+}
+
 /// Nobody writes where the other side may still read.
 #[test]
 fn the_memory_of_a_train_is_held_until_that_has_arrived() {
