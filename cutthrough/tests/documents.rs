@@ -1,5 +1,5 @@
-//! The texts keep what they promise: the README shows the examples as they are and they run, every rule of the wire
-//! names tests that exist, and no link leads nowhere.
+//! The texts keep what they promise: the README and the guide show the examples as they are and they run, every rule
+//! of the wire names tests that exist, and no link leads nowhere, nor to a heading that is not there.
 
 mod example;
 
@@ -36,11 +36,16 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
 }
 
 #[test]
-fn the_readme_shows_the_examples() {
-    let readme = read("README.md");
-    for example in ["page_server", "page_client", "layers"] {
-        let code = read(format!("cutthrough/examples/{example}.rs"));
-        assert!(readme.contains(&format!("```rust\n{code}```\n")), "README.md differs from {example}.rs");
+fn the_texts_show_the_examples() {
+    let shown = [
+        ("README.md", "cutthrough/examples/page_server.rs"),
+        ("README.md", "cutthrough/examples/page_client.rs"),
+        ("docs/guide.md", "cutthrough/examples/layers.rs"),
+        ("docs/guide.md", "conform/tests/guide.rs"),
+    ];
+    for (text, example) in shown {
+        let code = read(example);
+        assert!(read(text).contains(&format!("```rust\n{code}```\n")), "{text} differs from {example}");
     }
 }
 
@@ -89,6 +94,13 @@ fn is_rule(word: &str) -> bool {
     letter.chars().all(|c| c.is_ascii_uppercase()) && !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit())
 }
 
+/// The headings of a text, as links name them: small letters, digits and hyphens, one for each space.
+fn headings(text: &str) -> impl Iterator<Item = String> {
+    let lines = text.lines().filter(|line| line.starts_with('#')).map(|line| line.trim_start_matches('#').trim());
+    let kept = |c: &char| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_');
+    lines.map(move |line| line.to_lowercase().chars().filter(kept).collect::<String>().replace(' ', "-"))
+}
+
 #[test]
 fn no_link_leads_nowhere() {
     let mut texts = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "fuzz/README.md", "bench/peers/README.md"]
@@ -100,14 +112,19 @@ fn no_link_leads_nowhere() {
     for text in texts {
         let folder = root().join(&text).parent().map(Path::to_path_buf).expect("a folder");
         for link in read(&text).split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
-            let file = link.split('#').next().unwrap_or(link);
-            let leads = file.contains("://") || file.is_empty() || folder.join(file).exists();
-            assert!(leads, "{}: {link}", text.display());
+            let (file, heading) = link.split_once('#').unwrap_or((link, ""));
+            if file.contains("://") {
+                continue;
+            }
+            let target = if file.is_empty() { root().join(&text) } else { folder.join(file) };
+            assert!(target.exists(), "{}: {link}", text.display());
+            let leads = heading.is_empty() || headings(&read(&target)).any(|there| there == heading);
+            assert!(leads, "{}: {link}: no such heading", text.display());
         }
     }
 }
 
-/// The examples of the README run.
+/// The examples of the README and the guide run.
 mod examples {
     use std::io::{BufRead, BufReader};
     use std::path::Path;
@@ -149,7 +166,7 @@ mod examples {
     }
 
     #[test]
-    fn the_layers_of_the_readme_do_what_they_show() {
+    fn the_layers_of_the_guide_do_what_they_show() {
         let folder = std::env::temp_dir().join(format!("cutthrough-layers-{}", std::process::id()));
         let output = example("layers").env("CUTTHROUGH_DIR", &folder).output().expect("the example");
         let said = String::from_utf8_lossy(&output.stdout);

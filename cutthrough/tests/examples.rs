@@ -1,4 +1,5 @@
-//! The examples that serve do what they say, each with its own client. Those of the README are run in `documents`.
+//! The examples that serve do what they say, each with its own client. Those of the README and the guide are run in
+//! `documents`.
 
 mod example;
 
