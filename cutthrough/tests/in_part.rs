@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use cutthrough::Config;
 use cutthrough::am::{Args, Body, CallError, RequestError, Service, Settings};
 use cutthrough::rpc::{Client, Raw};
+use cutthrough::{Config, Payload};
 use two::{Over, PATIENCE, small};
 
 over_both! { a_call_that_was_sent_in_part_is_not_made_again }
@@ -59,6 +59,43 @@ fn a_call_that_was_sent_in_part_is_not_made_again(over: Over) {
             assert_eq!(*runs.lock().expect("no panic"), 1, "it was made again");
         }
     }
+}
+
+/// What was received and is sent on moves as private memory does, where there are too few pages to copy it to. Then the
+/// channel was said to have ended before anything was sent, and the call was made again.
+#[test]
+fn a_call_that_was_sent_on_in_part_is_not_made_again() {
+    const LONG: usize = 16 << 20;
+    const FETCH: u16 = 21;
+    let source = || Config { pool_bytes: 2 * LONG as u64, ..small() };
+    let (mut node, origin) = Over::Shm.listening(source(), Settings::default());
+    node.short(FETCH, Args::Any, |mut request| {
+        let page = request.page(LONG).expect("a page");
+        request.reply_with(&[], Body::Page(page));
+    });
+    let _origin = Service::spawn(node, |_| ()).expect("a thread");
+    let (mut node, address) = Over::Shm.listening(small(), Settings::default());
+    let runs = Arc::new(AtomicU64::new(0));
+    let its = Arc::clone(&runs);
+    node.long(20, Args::Any, LONG, move |request| {
+        if its.fetch_add(1, Ordering::Relaxed) == 0 {
+            // Longer than the other side waits.
+            thread::sleep(Duration::from_millis(600));
+        }
+        request.reply(&[]);
+    });
+    let _server = Service::spawn(node, |_| ()).expect("a thread");
+    let tight = Config { pool_bytes: 64 << 10, deadline: Duration::from_millis(200), ..small() };
+    let service = Arc::new(Service::spawn(Over::node(tight, Settings::default()), |_| ()).expect("a thread"));
+    let from = Client::connect(Arc::clone(&service), &origin, PATIENCE).expect("a channel");
+    let Payload::Landed(landed) = from.call_raw(Raw::new(FETCH)).expect("a reply").take_payload() else {
+        panic!("no pages")
+    };
+    let client = Client::connect(service, &address, PATIENCE).expect("a channel");
+    let outcome = client.within(PATIENCE).call_raw(Raw::new(20).body(landed.into()));
+    assert_eq!(outcome.map(drop).map_err(|failed| failed.error), Err(RequestError::Lost.into()));
+    thread::sleep(Duration::from_millis(600));
+    assert_eq!(runs.load(Ordering::Relaxed), 1, "it was made again");
 }
 
 /// Passes on what a server and its caller send, up to so many bytes of the server's: then nothing of either.

@@ -283,8 +283,13 @@ impl<'a> Transport<Body<'a>> for Way<'_> {
         if listed > free && !self.endpoint.has_room_for_list(door, listed) {
             return Err((Unsent::Full, copied.unwrap_or(body)));
         }
-        // It moves while it is sent, and its message comes with the first of it.
-        let lent = if let Body::Copy(bytes) = body { Some(bytes) } else { None };
+        // Such a payload is there still when it was not sent. And it moves while it is sent, and its message comes with
+        // the first of it: what was received may, but where it goes from where it lies.
+        let (again, moves) = match &body {
+            Body::Copy(bytes) => (Body::Copy(bytes), true),
+            Body::Landed(landed) => (Body::Landed(Arc::clone(landed)), !self.endpoint.crosses_net(door)),
+            Body::None | Body::Owned(_) | Body::Page(_) | Body::Pages(_) => (Body::None, false),
+        };
         let outgoing = match self.endpoint.outgoing(door) {
             Ok(outgoing) => outgoing.write(control),
             Err(error) => return Err((unsent(error), copied.unwrap_or(body))),
@@ -302,7 +307,7 @@ impl<'a> Transport<Body<'a>> for Way<'_> {
             None => outgoing,
         };
         let sent = outgoing.send().map(drop);
-        sent.map_err(|error| (refused(error, lent.is_some()), lent.map_or(Body::None, Body::Copy)))
+        sent.map_err(|error| (refused(error, moves), again))
     }
 }
 
@@ -325,10 +330,10 @@ impl Transport<Option<Kept>> for Way<'_> {
 }
 
 /// What a message for which there was room is to the engine: it was refused for its payload's sake. One whose payload
-/// the caller lends may have come by then.
-const fn refused(error: SendError, lent: bool) -> Unsent {
+/// moves while it is sent may have come by then.
+const fn refused(error: SendError, moves: bool) -> Unsent {
     match error {
-        SendError::Closed(_) if lent => Unsent::Lost,
+        SendError::Closed(_) if moves => Unsent::Lost,
         SendError::Closed(_) => Unsent::Closed,
         SendError::Full => Unsent::Full,
         _ => Unsent::Refused,
