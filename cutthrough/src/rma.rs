@@ -44,7 +44,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::Duration;
 
 use cutthrough_node::entropy;
@@ -280,6 +280,8 @@ impl Region {
 #[derive(Debug, Clone)]
 pub struct Owner {
     regions: Arc<Mutex<HashMap<u64, Region>>>,
+    /// Those for whose bytes something waits, or has waited.
+    awaited: Arc<Mutex<Vec<Weak<Inside>>>>,
 }
 
 impl Owner {
@@ -290,7 +292,7 @@ impl Owner {
         if let Some(owner) = &node.owner {
             return owner.clone();
         }
-        let owner = Self { regions: Arc::default() };
+        let owner = Self { regions: Arc::default(), awaited: Arc::default() };
         let mut on = |handler, words, most: fn(usize) -> usize, run: fn(Request<'_>, Locked<'_>)| {
             let (asked, its) = (owner.clone(), owner.clone());
             let admits = move |args: &[u8], len| asked.admits(args, len, most);
@@ -363,8 +365,23 @@ impl Owner {
             None => {
                 if let Some(waiting) = Waiting::new(self, handler, request, queue) {
                     queue.join(&region, waiting);
+                    self.is_awaited(&region);
                 }
             }
         }
+    }
+
+    fn is_awaited(&self, region: &Region) {
+        let mut awaited = self.awaited.lock().unwrap_or_else(PoisonError::into_inner);
+        if !awaited.iter().any(|its| std::ptr::eq(its.as_ptr(), Arc::as_ptr(&region.inside))) {
+            awaited.retain(|its| its.strong_count() > 0);
+            awaited.push(Arc::downgrade(&region.inside));
+        }
+    }
+
+    /// Throws away what waits for the bytes of any region, and for which nobody waits any more.
+    pub(crate) fn throw_away(&self) {
+        let mut awaited = self.awaited.lock().unwrap_or_else(PoisonError::into_inner);
+        awaited.retain(|its| its.upgrade().is_some_and(|inside| inside.queue.throw_away()));
     }
 }

@@ -189,10 +189,26 @@ impl Node {
         self.own[usize::from(handler - RESERVED)] = Some(registered);
     }
 
+    /// Whether the answers to as many requests were put off as may be.
+    #[inline]
+    fn has_enough(&self) -> bool {
+        self.inside.deferred.len() >= self.settings.serve
+    }
+
+    /// The same without those that wait for the bytes of a region, and for which nobody waits any more.
+    #[cold]
+    fn stays_busy(&mut self) -> bool {
+        if let Some(owner) = &self.owner {
+            owner.throw_away();
+            self.inside.send_left();
+        }
+        self.has_enough()
+    }
+
     /// Finds the handler of a request and runs it, or says why not.
     #[inline(always)]
     pub(super) fn serve(&mut self, incoming: &mut Incoming, coming: Coming) -> Taken {
-        let busy = self.inside.deferred.len() >= self.settings.serve;
+        let busy = self.has_enough() && self.stays_busy();
         let found = find(&mut self.handlers, &mut self.own, coming.handler);
         let registered = match admit(found, incoming, &coming, busy) {
             Ok(registered) => registered,
@@ -222,7 +238,7 @@ impl Node {
 
     /// The same for a request that was put aside, and whose payload has come.
     pub(super) fn serve_whole(&mut self, incoming: &mut Incoming, coming: Coming) {
-        let busy = self.inside.deferred.len() >= self.settings.serve;
+        let busy = self.has_enough() && self.stays_busy();
         let found = find(&mut self.handlers, &mut self.own, coming.handler);
         match admit(found, incoming, &coming, busy) {
             Ok(registered) => {

@@ -40,6 +40,17 @@ struct State {
     serving: bool,
 }
 
+impl State {
+    fn throw_away(&mut self) {
+        let Self { waiting, kept, .. } = self;
+        waiting.retain(|waiting| {
+            let stays = !waiting.deferred.is_over();
+            *kept -= if stays { 0 } else { waiting.bytes };
+            stays
+        });
+    }
+}
+
 impl Queue {
     fn state(&self) -> MutexGuard<'_, State> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -56,13 +67,15 @@ impl Queue {
     /// of other nodes may take that room meanwhile.
     fn has_room(&self, bytes: usize) -> bool {
         let mut state = self.state();
-        let State { waiting, kept, .. } = &mut *state;
-        waiting.retain(|waiting| {
-            let stays = !waiting.deferred.is_over();
-            *kept -= if stays { 0 } else { waiting.bytes };
-            stays
-        });
-        waiting.len() < MOST && kept.saturating_add(bytes) <= KEPT
+        state.throw_away();
+        state.waiting.len() < MOST && state.kept.saturating_add(bytes) <= KEPT
+    }
+
+    /// Throws away what nobody waits for any more: whether anything else waits.
+    pub(super) fn throw_away(&self) -> bool {
+        let mut state = self.state();
+        state.throw_away();
+        !state.waiting.is_empty()
     }
 
     /// An operation joins those that wait. If the bytes have become free meanwhile, it is done now.

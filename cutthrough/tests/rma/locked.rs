@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cutthrough::am::{Args, Body, CallError, Event, Failure, Node};
+use cutthrough::am::{Args, Body, CallError, Event, Failure, Node, Settings};
 use cutthrough::rma::{Extent, Key, Owner, Region, Remote};
 use cutthrough::{Channel, Config};
 
@@ -16,7 +16,8 @@ over_both! {
     who_locks_a_region_keeps_nobody_waiting_but_for_it, what_is_late_for_a_locked_region_is_not_done,
     what_waits_for_a_region_is_refused_once_its_key_is_taken_back,
     who_panics_with_a_region_in_its_hands_does_what_waits_no_more,
-    what_nobody_waits_for_any_more_takes_no_room, what_is_too_much_to_wait_for_a_region_is_refused,
+    what_nobody_waits_for_any_more_takes_no_room, what_nobody_waits_for_any_more_keeps_no_node_busy,
+    what_is_too_much_to_wait_for_a_region_is_refused,
     what_peers_and_holders_add_is_all_there,
 }
 
@@ -195,6 +196,32 @@ fn what_nobody_waits_for_any_more_takes_no_room(over: Over) {
     });
     let region = regions[0].lock();
     assert_eq!((&region[64 << 10..(64 << 10) + 7], &region[..16]), (&b"in time"[..], &[0; 16][..]));
+}
+
+/// Where as many of them wait as the node may serve, it served nobody until the bytes were free.
+fn what_nobody_waits_for_any_more_keeps_no_node_busy(over: Over) {
+    const MANY: usize = 16;
+    let region = Region::new(4096, PAGE);
+    let mut key = None;
+    let settings = Settings { serve: MANY, ..Settings::default() };
+    let (_server, mut node, channel) = over.serve_with(Config::default(), settings, |node| {
+        key = Some(Owner::new(node).register(&region));
+        node.short(ECHO, Args::Words(0), |request| request.reply(&[]));
+    });
+    let Key(key) = key.expect("a key");
+    // To add 0 to the first cell.
+    let args = [&key.to_le_bytes()[..], &[0; 28]].concat();
+    let atomic = cutthrough::am::RESERVED + 2;
+    held(&region, |_| {
+        for _ in 0..MANY {
+            node.ask(channel, atomic).args(&args).within(Duration::from_millis(20)).send().expect("a call");
+        }
+        for _ in 0..MANY {
+            let Ok(Event::Failed(failed)) = node.wait(Some(PATIENCE)) else { panic!("the region is locked") };
+            assert_eq!(failed.error, CallError::Late);
+        }
+        assert_eq!(node.call(channel, ECHO, &[], PATIENCE).map(drop), Ok(()));
+    });
 }
 
 /// More than is kept for a region has to come again.
