@@ -211,6 +211,12 @@ impl Region {
         Locked::new(self, self.inside.bytes.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// As [`Region::lock`], unless another thread has them just now.
+    fn lock_if_free(&self) -> Option<Locked<'_>> {
+        assert!(!self.is_locked_here(), "this thread has locked the region already, and would wait for ever");
+        self.try_lock()
+    }
+
     /// The bytes, if nobody has them.
     fn try_lock(&self) -> Option<Locked<'_>> {
         match self.inside.bytes.try_lock() {

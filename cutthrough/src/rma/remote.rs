@@ -8,7 +8,7 @@ use cutthrough_node::incoming::{Channel, Payload};
 use cutthrough_node::shm::grant::NoMemory;
 
 use super::extents::{EXTENT_BYTES, Extent};
-use super::{ATOMIC, AWAIT, Atomic, GATHER, GET, Key, PUT, Region, SCATTER};
+use super::{ATOMIC, AWAIT, Atomic, GATHER, GET, Key, Locked, PUT, Region, SCATTER};
 use crate::am::{Body, Call, CallError, Failure, Node, Reply, RequestError, Unanswered};
 
 /// Bytes of one message of a batch, without the list of its runs: what is under way then stays in a second-level cache
@@ -141,7 +141,10 @@ impl<'n> Remote<'n> {
         };
         let mut wrong = None;
         let many = bytes.len().div_ceil(most).max(1);
-        let all = self.run((many, 0), (until, Duration::ZERO), send, |_, result| wrong = wrong.take().or(result.err()));
+        let all = self.run((many, 0), (until, Duration::ZERO), send, |_, result| {
+            wrong = wrong.take().or(result.err());
+            None
+        });
         wrong.map_or(all, Err)
     }
 
@@ -200,6 +203,7 @@ impl<'n> Remote<'n> {
                 Ok(())
             });
             wrong = wrong.take().or(taken.err());
+            None
         });
         wrong.map_or(all, Err)
     }
@@ -255,8 +259,8 @@ impl<'n> Remote<'n> {
     /// If there are fewer bytes than the runs have.
     pub fn put_list(&mut self, runs: &[Extent], bytes: &[u8]) -> Result<(), Unanswered> {
         let (runs, starts) = pieces(runs, self.pool());
-        let fill = |i: usize, into: &mut [u8]| into.copy_from_slice(&bytes[starts[i]..starts[i] + into.len()]);
-        self.scatter(&runs, false, fill).map(drop).map_err(|error| error.error)
+        let fill = |(): &(), i: usize, into: &mut [u8]| into.copy_from_slice(&bytes[starts[i]..starts[i] + into.len()]);
+        self.scatter(&runs, false, || Some(()), fill).map(drop).map_err(|error| error.error)
     }
 
     /// Reads runs of bytes of the region into `bytes`, one behind the other.
@@ -268,8 +272,10 @@ impl<'n> Remote<'n> {
     /// If there are fewer bytes than the runs have.
     pub fn get_list(&mut self, runs: &[Extent], bytes: &mut [u8]) -> Result<(), Unanswered> {
         let (runs, starts) = pieces(runs, self.pool());
-        let take = |i: usize, len: usize, copy: &mut dyn FnMut(&mut [u8])| copy(&mut bytes[starts[i]..starts[i] + len]);
-        self.gather(&runs, take).map(drop).map_err(|error| error.error)
+        let take = |(): &mut (), i: usize, len: usize, copy: &mut dyn FnMut(&mut [u8])| {
+            copy(&mut bytes[starts[i]..starts[i] + len]);
+        };
+        self.gather(&runs, || Some(()), take).map(drop).map_err(|error| error.error)
     }
 
     /// Copies pages of `from` to slots of the region: `moves` are pairs of slots, from and to. All slots of the region
@@ -287,12 +293,12 @@ impl<'n> Remote<'n> {
         let slot = from.slot_bytes();
         moves.iter().for_each(|(its, _)| assert_inside(from, *its));
         let runs = to_slots(moves.iter().map(|(_, to)| *to), slot);
-        // Locked page by page: this node may be the owner of `from`, and serves others between two messages.
-        let fill = |i: usize, into: &mut [u8]| {
+        // Locked for a message: this node may be the owner of `from`, and serves others between two.
+        let fill = |bytes: &Locked<'_>, i: usize, into: &mut [u8]| {
             let start = moves[i].0 as usize * slot as usize;
-            into.copy_from_slice(&from.lock()[start..start + slot as usize]);
+            into.copy_from_slice(&bytes[start..start + slot as usize]);
         };
-        self.scatter(&runs, true, fill)
+        self.scatter(&runs, true, || from.lock_if_free(), fill)
     }
 
     /// Copies pages of the region to slots of `into`: `moves` are pairs of slots, from and to. [`Region::is_valid`] of
@@ -308,20 +314,21 @@ impl<'n> Remote<'n> {
         let runs = to_slots(moves.iter().map(|(from, _)| *from), slot);
         moves.iter().for_each(|(_, its)| assert_inside(into, *its));
         moves.iter().for_each(|(_, its)| into.invalidate(*its));
-        let take = |i: usize, _: usize, copy: &mut dyn FnMut(&mut [u8])| {
+        let take = |bytes: &mut Locked<'_>, i: usize, _: usize, copy: &mut dyn FnMut(&mut [u8])| {
             let start = moves[i].1 as usize * slot as usize;
-            copy(&mut into.lock()[start..start + slot as usize]);
+            copy(&mut bytes[start..start + slot as usize]);
             into.validate(moves[i].1);
         };
-        self.gather(&runs, take)
+        self.gather(&runs, || into.lock_if_free(), take)
     }
 
-    /// Writes runs by the batch. `fill` copies the bytes of a run.
-    fn scatter(
+    /// Writes runs by the batch. `fill` copies the bytes of a run, with what `hold` gives, if that is to be had now.
+    fn scatter<H>(
         &mut self,
         runs: &[Extent],
         pages: bool,
-        mut fill: impl FnMut(usize, &mut [u8]),
+        hold: impl Fn() -> Option<H>,
+        mut fill: impl FnMut(&H, usize, &mut [u8]),
     ) -> Result<(), MoveError> {
         let until = self.until();
         // Only of pages it is said which have arrived.
@@ -352,14 +359,16 @@ impl<'n> Remote<'n> {
             if len > pool {
                 return Err(RequestError::Payload);
             }
+            let held = hold().ok_or(RequestError::Full)?;
             let mut page = node.page(channel, len)?;
             let (head, mut rest) = page.split_at_mut(list.len() * EXTENT_BYTES);
             for (i, (run, place)) in list.iter().zip(head.chunks_exact_mut(EXTENT_BYTES)).enumerate() {
                 place.copy_from_slice(&run.to_bytes());
                 let (now, later) = rest.split_at_mut(run.len as usize);
-                fill(first + i, now);
+                fill(&held, first + i, now);
                 rest = later;
             }
+            drop(held);
             let words = [u32::try_from(list.len()).unwrap_or(u32::MAX), u32::from(pages)];
             let args: Vec<u8> = key.into_iter().chain(words.into_iter().flat_map(u32::to_le_bytes)).collect();
             node.ask(channel, SCATTER).args(&args).body(Body::Page(page)).within(left + grace).tally(tally).send()
@@ -369,7 +378,7 @@ impl<'n> Remote<'n> {
         let all = self.run((awaited + batches.len(), awaited), (until, grace), send, |number, result| {
             let Some(batch) = number.checked_sub(awaited) else {
                 wrong = wrong.take().or(result.err());
-                return;
+                return None;
             };
             let (first, end) = batches[batch];
             valid[first..end].fill(match &result {
@@ -378,15 +387,17 @@ impl<'n> Remote<'n> {
                 Err(_) => Some(false),
             });
             wrong = wrong.take().or(result.err());
+            None
         });
         wrong.map_or(all, Err).map_err(|error| MoveError { error, valid })
     }
 
-    /// Reads runs by the batch. `take` says where the bytes of a run go.
-    fn gather(
+    /// Reads runs by the batch. `take` says where the bytes of a run go, with what `hold` gives, as above.
+    fn gather<H>(
         &mut self,
         runs: &[Extent],
-        mut take: impl FnMut(usize, usize, &mut dyn FnMut(&mut [u8])),
+        hold: impl Fn() -> Option<H>,
+        mut take: impl FnMut(&mut H, usize, usize, &mut dyn FnMut(&mut [u8])),
     ) -> Result<(), MoveError> {
         let until = self.until();
         let batches = batches(runs, self.pool());
@@ -407,27 +418,27 @@ impl<'n> Remote<'n> {
         let all = self.run((batches.len(), 0), (until, Duration::ZERO), send, |batch, result| {
             let (first, end) = batches[batch];
             let bytes: usize = runs[first..end].iter().map(|run| run.len as usize).sum();
-            let taken = result.and_then(|mut reply| {
-                if reply.payload_len() != bytes {
-                    return Err(CallError::from(Failure::TooLong).into());
+            let reply = match result {
+                Ok(reply) if reply.payload_len() == bytes => reply,
+                result => {
+                    let other = || CallError::from(Failure::TooLong).into();
+                    wrong = wrong.take().or_else(|| Some(result.err().unwrap_or_else(other)));
+                    return None;
                 }
-                let mut at = 0;
-                let landed = reply.take_payload();
-                for (i, run) in (first..).zip(&runs[first..end]) {
-                    let len = run.len as usize;
-                    take(i, len, &mut |into: &mut [u8]| match &landed {
-                        Payload::Landed(landed) => landed.read_at(at, into),
-                        Payload::Buffer(bytes) => into.copy_from_slice(&bytes[at..at + len]),
-                        _ => {}
-                    });
-                    at += len;
-                }
-                Ok(())
-            });
-            match taken {
-                Ok(()) => valid[first..end].fill(Some(true)),
-                Err(error) => wrong = wrong.take().or(Some(error)),
+            };
+            let Some(mut held) = hold() else { return Some(reply) };
+            let mut at = 0;
+            for (i, run) in (first..).zip(&runs[first..end]) {
+                let len = run.len as usize;
+                take(&mut held, i, len, &mut |into: &mut [u8]| match reply.payload() {
+                    Payload::Landed(landed) => landed.read_at(at, into),
+                    Payload::Buffer(bytes) => into.copy_from_slice(&bytes[at..at + len]),
+                    _ => {}
+                });
+                at += len;
             }
+            valid[first..end].fill(Some(true));
+            None
         });
         wrong.map_or(all, Err).map_err(|error| MoveError { error, valid })
     }
@@ -435,27 +446,30 @@ impl<'n> Remote<'n> {
     /// Makes so many calls, a few at a time beside the first `ahead` of them, and waits for all of them until `until`;
     /// after the first error no more are made. Those that are under way at that time are waited for by so much longer,
     /// and then given up. Late, if calls were left to be made by then; of those that were made each says for itself.
+    /// What `end` gives back it gets again later.
     fn run(
         &mut self,
         (count, ahead): (usize, usize),
         (until, longer): (Instant, Duration),
         mut send: impl FnMut(&mut Node, u32, usize, Duration) -> Result<Call, RequestError>,
-        mut end: impl FnMut(usize, Result<Reply, Unanswered>),
+        mut end: impl FnMut(usize, Result<Reply, Unanswered>) -> Option<Reply>,
     ) -> Result<(), Unanswered> {
         let tally = self.node.begin_tally();
         let Counted { node, under_way, .. } =
             &mut Counted { node: &mut *self.node, tally, under_way: Vec::with_capacity(DEPTH) };
-        let (mut next, mut looks, mut all) = (0, 0_u32, Ok(()));
+        let (mut next, mut looks, mut all, mut kept) = (0, 0_u32, Ok(()), Vec::new());
         let at_last = until.after(u64::try_from(longer.as_nanos()).unwrap_or(u64::MAX));
-        while next < count || !under_way.is_empty() {
-            while next < count && under_way.iter().filter(|(_, its)| *its >= ahead).count() < DEPTH {
+        while next < count || !under_way.is_empty() || !kept.is_empty() {
+            let before = std::mem::take(&mut kept).into_iter();
+            kept.extend(before.filter_map(|(batch, reply)| Some((batch, end(batch, Ok(reply))?))));
+            while next < count && kept.len() + under_way.iter().filter(|(_, its)| *its >= ahead).count() < DEPTH {
                 let left = left(until);
                 if left.is_zero() {
                     break;
                 }
                 match send(node, tally, next, left) {
                     Ok(call) => under_way.push((call, next)),
-                    // The peer is behind: what it gives back makes room.
+                    // The peer is behind: what it gives back makes room. Or somebody has a region of this side.
                     Err(RequestError::Full | RequestError::NoMemory(NoMemory::NoPages)) => break,
                     Err(error) => {
                         end(next, Err(error.into()));
@@ -474,7 +488,7 @@ impl<'n> Remote<'n> {
                 if result.is_err() {
                     next = count;
                 }
-                end(batch, result);
+                kept.extend(end(batch, result).map(|reply| (batch, reply)));
             }
             if (looks.is_multiple_of(256) || looks > LOOKS) && clock::now() >= until {
                 if next < count {
@@ -485,6 +499,7 @@ impl<'n> Remote<'n> {
                         node.give_up(call, true);
                         end(batch, Err(CallError::Late.into()));
                     }
+                    kept.drain(..).for_each(|(batch, _)| drop(end(batch, Err(CallError::Late.into()))));
                 }
             }
         }

@@ -18,7 +18,7 @@ over_both! {
     who_panics_with_a_region_in_its_hands_does_what_waits_no_more,
     what_nobody_waits_for_any_more_takes_no_room, what_nobody_waits_for_any_more_keeps_no_node_busy,
     what_is_too_much_to_wait_for_a_region_is_refused,
-    what_peers_and_holders_add_is_all_there,
+    what_peers_and_holders_add_is_all_there, who_has_locked_a_region_keeps_no_move_waiting_for_longer_than_it_may,
 }
 
 /// An owner of two regions, that also echoes; and another peer of it.
@@ -297,4 +297,27 @@ fn what_peers_and_holders_add_is_all_there(over: Over) {
     });
     let all = region.lock().first_chunk().copied().map(u64::from_le_bytes);
     assert_eq!(all, Some(by_holders + 2 * ROUNDS));
+}
+
+/// Pages go from and to regions of this side, too: while another thread had such a one locked, its node waited for
+/// that, longer than the operation may take, and served nobody.
+fn who_has_locked_a_region_keeps_no_move_waiting_for_longer_than_it_may(over: Over) {
+    const TIME: Duration = Duration::from_millis(100);
+    let Two { _server, mut node, channel, regions, keys, .. } = two_regions(over);
+    let here = Region::new(1 << 20, PAGE);
+    let moves: Vec<(u32, u32)> = (0..40).map(|slot| (slot, slot)).collect();
+    held(&here, |_| {
+        let begun = Instant::now();
+        let mut remote = Remote::new(&mut node, channel, keys[0], TIME);
+        let error = remote.store_pages(&here, &moves).expect_err("it is locked");
+        assert_eq!((error.error.error, error.valid), (CallError::Late, vec![Some(false); 40]));
+        let error = remote.fetch_pages(&here, &moves).expect_err("it is locked");
+        assert_eq!((error.error.error, error.valid), (CallError::Late, vec![Some(false); 40]));
+        assert!(begun.elapsed() < PATIENCE / 4, "{:?}", begun.elapsed());
+    });
+    assert_eq!((regions[0].count_valid(), here.count_valid()), (0, 0));
+    let mut remote = Remote::new(&mut node, channel, keys[0], PATIENCE);
+    remote.store_pages(&here, &moves).expect("it is free");
+    remote.fetch_pages(&here, &moves).expect("it is free");
+    assert_eq!((regions[0].count_valid(), here.count_valid()), (40, 40));
 }
