@@ -1,5 +1,5 @@
 //! The node's timer: when a sleep ends though nothing comes, and what has to be looked at again: senders that stand
-//! still in the middle of a payload, and callers for whom there was no file.
+//! still in the middle of a payload, callers who say nothing, and those for whom there was no file.
 //!
 //! It is not stopped when something ends a sleep earlier. To stop the timer that is the next one of its core has the
 //! kernel program the core's clock anew, which a virtual machine has to ask its host for: that takes as long as all the
@@ -90,6 +90,7 @@ impl Node {
             Some(_) => {
                 self.alarm.due = None;
                 self.open_door();
+                self.forget_silent(now);
                 self.look_after_payloads(now)
             }
             None => false,

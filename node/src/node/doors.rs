@@ -202,7 +202,9 @@ impl Node {
         let number = hello_number();
         let data = epoll::EventData::new_u64(number);
         if epoll::add(&self.sleepers, &socket, data, epoll::EventFlags::IN | epoll::EventFlags::RDHUP).is_ok() {
-            self.callers.push(Caller { socket, number, since: clock::now() });
+            let now = clock::now();
+            self.callers.push(Caller { socket, number, since: now });
+            self.forget_silent(now);
         }
     }
 

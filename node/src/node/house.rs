@@ -1,6 +1,7 @@
 //! Housekeeping: what is looked after from time to time, however much else there is to do.
 
 use cutthrough_engine::count::{Count as _, Counter};
+use cutthrough_engine::time::Instant;
 
 use super::Node;
 use crate::clock;
@@ -42,7 +43,16 @@ impl Node {
         if self.events.is_empty() && self.wanting.is_none() {
             self.left.age_grants(now);
         }
-        self.hang_up(|caller| now.saturating_since(caller.since) >= HELLO_NS);
+        self.forget_silent(now);
         self.sweep();
+    }
+
+    /// Hangs up on callers who have said nothing for long. For the others the alarm is set: whoever sleeps elsewhere
+    /// than in a call of ours keeps house when it is woken, and not before.
+    pub(super) fn forget_silent(&mut self, now: Instant) {
+        self.hang_up(|caller| now.saturating_since(caller.since) >= HELLO_NS);
+        if let Some(first) = self.callers.iter().map(|caller| caller.since).min() {
+            self.alarm.set(first.after(HELLO_NS), now);
+        }
     }
 }

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use cutthrough_engine::count::Counter;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify;
 use rustix::io::fcntl_dupfd_cloexec;
 
@@ -206,6 +207,32 @@ fn what_is_over_wakes_nobody_though_a_child_has_its_files() {
         }
         drop((caller, of_child));
     }
+}
+
+/// Who sleeps elsewhere than in a call of ours kept a caller who said nothing for as long as it slept, and had no place
+/// for others.
+#[test]
+fn who_says_nothing_is_forgotten_also_by_who_sleeps_elsewhere() {
+    let address = format!("shm:/tmp/cutthrough-node-tests-silent-{}.sock", std::process::id());
+    let mut node = Node::open(Config::default()).unwrap();
+    node.listen(&address).unwrap();
+    let callers = [(); 2].map(|()| rendezvous::reach(&rendezvous::socket_path(&address).unwrap()).unwrap());
+    while node.callers.len() < 2 {
+        assert!(node.poll().is_none());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    loop {
+        assert!(node.poll().is_none());
+        if node.callers.is_empty() {
+            break;
+        }
+        if node.arm() {
+            let limit = Timespec { tv_sec: 20, tv_nsec: 0 };
+            let woken = poll(&mut [PollFd::new(&node, PollFlags::IN)], Some(&limit));
+            assert_eq!(woken, Ok(1), "nothing ends its sleep");
+        }
+    }
+    drop(callers);
 }
 
 /// The name of one peer is looked after once, however many channels to it have ended.
