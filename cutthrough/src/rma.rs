@@ -114,6 +114,18 @@ type Bytes<'r> = MutexGuard<'r, PrivateMemory>;
 
 /// The bytes of a [`Region`], which nobody else has meanwhile. When this is dropped, what peers have asked of the
 /// region meanwhile is done first, by the thread that drops it.
+///
+/// It is the bytes alone: a region stays as long as it was made.
+///
+/// ```compile_fail,E0599
+/// let region = cutthrough::rma::Region::new(4096, 4096);
+/// region.lock().grow(8192).unwrap();
+/// ```
+///
+/// ```compile_fail,E0277
+/// let region = cutthrough::rma::Region::new(4096, 4096);
+/// let bytes = std::mem::take(&mut *region.lock());
+/// ```
 #[derive(Debug)]
 pub struct Locked<'r> {
     region: &'r Region,
@@ -129,15 +141,15 @@ impl<'r> Locked<'r> {
 }
 
 impl Deref for Locked<'_> {
-    type Target = PrivateMemory;
+    type Target = [u8];
 
-    fn deref(&self) -> &PrivateMemory {
+    fn deref(&self) -> &[u8] {
         self.bytes.as_ref().expect("it is not dropped")
     }
 }
 
 impl DerefMut for Locked<'_> {
-    fn deref_mut(&mut self) -> &mut PrivateMemory {
+    fn deref_mut(&mut self) -> &mut [u8] {
         self.bytes.as_mut().expect("it is not dropped")
     }
 }

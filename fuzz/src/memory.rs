@@ -311,7 +311,7 @@ pub fn run(steps: &[Step]) {
         world.model.fill(0);
         for step in steps.iter().take(64) {
             world.step(step);
-            assert!(**world.region.lock() == world.model, "the memory is not as it should be after {step:?}");
+            assert!(*world.region.lock() == world.model, "the memory is not as it should be after {step:?}");
         }
     });
 }
