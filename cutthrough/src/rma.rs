@@ -48,12 +48,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError, Weak
 use std::time::Duration;
 
 use cutthrough_node::entropy;
+use rustix::io::Errno;
 
 pub use extents::Extent;
 pub use remote::{MoveError, Remote};
 
-use crate::PrivateMemory;
 use crate::am::{Args, Failure, Node, RESERVED, Request};
+use crate::{MapError, PrivateMemory};
 use operations::{LOCKED, NO_REGION, OUTSIDE};
 use waiting::{Queue, Waiting};
 
@@ -172,13 +173,28 @@ impl Region {
     /// `bytes` bytes of zeros, in slots of `slot` bytes, none of them valid.
     ///
     /// # Panics
-    /// If `slot` is 0, or if there is no memory for so many bytes.
+    /// If `slot` is 0, or if there is no memory for so many bytes: [`Region::try_new`] says so instead.
     #[must_use]
     pub fn new(bytes: usize, slot: u32) -> Self {
+        Self::try_new(bytes, slot).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// The same, where there may be no memory for so many bytes.
+    ///
+    /// # Errors
+    /// [`MapError::Map`].
+    ///
+    /// # Panics
+    /// If `slot` is 0.
+    pub fn try_new(bytes: usize, slot: u32) -> Result<Self, MapError> {
         assert!(slot > 0, "a slot has at least one byte");
-        let slots = bytes.div_ceil(slot as usize);
-        let valid = (0..slots.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
-        let zeros = PrivateMemory::zeroed(bytes).unwrap_or_else(|error| panic!("{error}"));
+        let zeros = PrivateMemory::zeroed(bytes)?;
+        let words = bytes.div_ceil(slot as usize).div_ceil(64);
+        let mut valid = Vec::new();
+        let failed = |_| MapError::Map { bytes: bytes as u64, source: Errno::NOMEM };
+        valid.try_reserve_exact(words).map_err(failed)?;
+        valid.resize_with(words, AtomicU64::default);
+        let valid = valid.into_boxed_slice();
         let inside = Inside {
             bytes: Mutex::new(zeros),
             holder: AtomicUsize::new(0),
@@ -190,7 +206,7 @@ impl Region {
             sleep: Mutex::default(),
             validated: Condvar::new(),
         };
-        Self { inside: Arc::new(inside) }
+        Ok(Self { inside: Arc::new(inside) })
     }
 
     /// Bytes.

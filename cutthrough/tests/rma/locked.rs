@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use cutthrough::am::{Args, Body, CallError, Event, Failure, Node, Settings};
 use cutthrough::rma::{Extent, Key, Owner, Region, Remote};
-use cutthrough::{Channel, Config};
+use cutthrough::{Channel, Config, MapError};
 
 use crate::two::{Over, PATIENCE, Server};
 use crate::{NO_REGION, PAGE, over_both, pattern, refused};
@@ -320,4 +320,17 @@ fn who_has_locked_a_region_keeps_no_move_waiting_for_longer_than_it_may(over: Ov
     remote.store_pages(&here, &moves).expect("it is free");
     remote.fetch_pages(&here, &moves).expect("it is free");
     assert_eq!((regions[0].count_valid(), here.count_valid()), (40, 40));
+}
+
+/// What says which slots are valid was allocated first, in vain, which ended the process.
+#[test]
+fn a_region_for_which_there_is_no_memory_is_an_error() {
+    for (bytes, slot) in [(1 << 50, PAGE), (1 << 50, 1), (usize::MAX, 1), (usize::MAX, u32::MAX), (1 << 46, 1)] {
+        let error = Region::try_new(bytes, slot).expect_err("more than there is");
+        assert!(matches!(error, MapError::Map { .. }), "{error}");
+    }
+    let tried = std::panic::catch_unwind(|| Region::new(1 << 50, PAGE));
+    let text = *tried.expect_err("more than there is").downcast::<String>().expect("words");
+    assert!(text.contains("cannot be mapped"), "{text}");
+    assert_eq!(Region::try_new(4097, 4096).expect("memory").len(), 4097);
 }
