@@ -288,9 +288,11 @@ impl<'n> Remote<'n> {
     /// [`RequestError::Payload`] if a page and 16 bytes are more than the [pool](crate::Config::pool_bytes).
     ///
     /// # Panics
-    /// If a slot lies outside of `from`, or is its last one and shorter than the others. Then nothing is sent.
+    /// If a slot lies outside of `from`, or is its last one and shorter than the others, or if this thread has `from`
+    /// [locked](Region::lock). Then nothing is sent.
     pub fn store_pages(&mut self, from: &Region, moves: &[(u32, u32)]) -> Result<(), MoveError> {
         let slot = from.slot_bytes();
+        assert_free(from);
         moves.iter().for_each(|(its, _)| assert_inside(from, *its));
         let runs = to_slots(moves.iter().map(|(_, to)| *to), slot);
         // Locked for a message: this node may be the owner of `from`, and serves others between two.
@@ -308,10 +310,12 @@ impl<'n> Remote<'n> {
     /// [`MoveError`], which says exactly which pages have arrived; pages of more than 16 MiB are refused.
     ///
     /// # Panics
-    /// If a slot lies outside of `into`, or is its last one and shorter than the others. Then nothing is asked for.
+    /// If a slot lies outside of `into`, or is its last one and shorter than the others, or if this thread has `into`
+    /// [locked](Region::lock). Then nothing is asked for, and what is valid is so still.
     pub fn fetch_pages(&mut self, into: &Region, moves: &[(u32, u32)]) -> Result<(), MoveError> {
         let slot = into.slot_bytes();
         let runs = to_slots(moves.iter().map(|(from, _)| *from), slot);
+        assert_free(into);
         moves.iter().for_each(|(_, its)| assert_inside(into, *its));
         moves.iter().for_each(|(_, its)| into.invalidate(*its));
         let take = |bytes: &mut Locked<'_>, i: usize, _: usize, copy: &mut dyn FnMut(&mut [u8])| {
@@ -534,6 +538,14 @@ const fn may_be_done(error: CallError) -> bool {
 /// How much time is left.
 fn left(until: Instant) -> Duration {
     Duration::from_nanos(until.saturating_since(clock::now()))
+}
+
+/// Before anything is sent: whoever has a region locked would wait for himself.
+fn assert_free(region: &Region) {
+    assert!(
+        !region.is_locked_here(),
+        "this thread has locked the region whose pages it moves, and would wait for ever"
+    );
 }
 
 /// Before anything is sent: a slot that is not whole lies outside.

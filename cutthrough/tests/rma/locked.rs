@@ -19,6 +19,7 @@ over_both! {
     what_nobody_waits_for_any_more_takes_no_room, what_nobody_waits_for_any_more_keeps_no_node_busy,
     what_is_too_much_to_wait_for_a_region_is_refused,
     what_peers_and_holders_add_is_all_there, who_has_locked_a_region_keeps_no_move_waiting_for_longer_than_it_may,
+    who_has_locked_a_region_moves_no_page_of_it,
 }
 
 /// An owner of two regions, that also echoes; and another peer of it.
@@ -320,6 +321,28 @@ fn who_has_locked_a_region_keeps_no_move_waiting_for_longer_than_it_may(over: Ov
     remote.store_pages(&here, &moves).expect("it is free");
     remote.fetch_pages(&here, &moves).expect("it is free");
     assert_eq!((regions[0].count_valid(), here.count_valid()), (40, 40));
+}
+
+/// Some pages had gone before, and slots were not valid any more.
+fn who_has_locked_a_region_moves_no_page_of_it(over: Over) {
+    let Two { _server, mut node, channel, regions, keys, .. } = two_regions(over);
+    let mine = Region::new(1 << 20, PAGE);
+    mine.validate(1);
+    regions[0].validate(3);
+    let mut remote = Remote::new(&mut node, channel, keys[0], PATIENCE);
+    let lock = mine.lock();
+    for store in [true, false] {
+        let tried = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            if store { remote.store_pages(&mine, &[(1, 3)]) } else { remote.fetch_pages(&mine, &[(3, 1)]) }
+        }));
+        let text = *tried.expect_err("it would wait for ever").downcast::<&str>().expect("words");
+        assert!(text.contains("whose pages it moves"), "{text}");
+    }
+    drop(lock);
+    // The owner has done all that was asked of it before.
+    remote.get(0, &mut [0]).expect("in the region");
+    assert!(mine.is_valid(1) && regions[0].is_valid(3));
+    remote.store_pages(&mine, &[(1, 3)]).expect("in the region");
 }
 
 /// What says which slots are valid was allocated first, in vain, which ended the process.
