@@ -2,11 +2,13 @@
 
 use std::ops::{Deref, DerefMut};
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use cutthrough_node::clock;
 use cutthrough_node::sys::readable::Readable;
+use cutthrough_segment::page::Waker as Bell;
 use rustix::io::Errno;
 
 use crate::{Channel, ConnectError, Connecting, Endpoint, Event, Incoming, Payload, ReadError, Receipt, RoomError};
@@ -15,7 +17,7 @@ use crate::{Channel, ConnectError, Connecting, Endpoint, Event, Incoming, Payloa
 const TURN: u32 = 64;
 
 /// An [`Endpoint`] whose events, channels, payloads and room can be awaited. Dereferences to the endpoint for
-/// everything else.
+/// everything else; where another one is put in its place, the next wait is for that one.
 ///
 /// While a call waits that is not awaited, no other task of its thread runs. These of the endpoint may wait for the
 /// peer, or for a name server:
@@ -59,6 +61,8 @@ const TURN: u32 = 64;
 pub struct AsyncEndpoint {
     endpoint: Endpoint,
     readable: Readable,
+    /// Of the endpoint whose descriptor is watched: another one may have been put in its place.
+    watched: Arc<Bell>,
     /// Events and rooms since others were given a turn.
     told: u32,
 }
@@ -73,7 +77,14 @@ impl AsyncEndpoint {
     /// Outside a runtime with I/O enabled.
     pub fn new(endpoint: Endpoint) -> std::io::Result<Self> {
         let readable = Readable::watch(endpoint.as_fd())?;
-        Ok(Self { endpoint, readable, told: 0 })
+        let watched = endpoint.bell();
+        Ok(Self { endpoint, readable, watched, told: 0 })
+    }
+
+    /// The endpoint, with its channels: the runtime watches it no more.
+    #[must_use]
+    pub fn into_inner(self) -> Endpoint {
+        self.endpoint
     }
 
     /// Opens a channel to whoever listens at `address`, as [`Endpoint::connect`], but keeps nothing else of the runtime
@@ -86,13 +97,13 @@ impl AsyncEndpoint {
         let connecting = self.endpoint.begin_connect(address, timeout)?;
         let mut giving_up = GivingUp { endpoint: self, connecting: Some(connecting) };
         loop {
-            let AsyncEndpoint { endpoint, readable, .. } = &mut *giving_up.endpoint;
-            if let Some(outcome) = endpoint.look_for(connecting) {
+            let this = &mut *giving_up.endpoint;
+            if let Some(outcome) = this.endpoint.look_for(connecting) {
                 giving_up.connecting = None;
                 return outcome;
             }
-            if endpoint.arm_to_look_for() {
-                let woken = readable.readable().await;
+            if this.endpoint.arm_to_look_for() {
+                let woken = this.readable().await;
                 woken.map_err(|error| ConnectError::System(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
             } else {
                 let_others_run().await;
@@ -119,7 +130,7 @@ impl AsyncEndpoint {
                 since = clock::now();
             } else if self.endpoint.arm_to_read(message, since)? {
                 // Where the runtime cannot tell, it is looked for again and again.
-                if self.readable.readable().await.is_ok() {
+                if self.readable().await.is_ok() {
                     continue;
                 }
             }
@@ -138,13 +149,13 @@ impl AsyncEndpoint {
         self.take_turns().await;
         let waiting = WaitingForRoom(self);
         loop {
-            let AsyncEndpoint { endpoint, readable, told } = &mut *waiting.0;
-            if endpoint.look_for_room(channel)? {
-                *told += 1;
+            let this = &mut *waiting.0;
+            if this.endpoint.look_for_room(channel)? {
+                this.told += 1;
                 return Ok(());
             }
-            if endpoint.arm_for_room(channel) {
-                let woken = readable.readable().await;
+            if this.endpoint.arm_for_room(channel) {
+                let woken = this.readable().await;
                 woken.map_err(|error| RoomError::System(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
             } else {
                 let_others_run().await;
@@ -165,11 +176,21 @@ impl AsyncEndpoint {
                 return Ok(event);
             }
             if self.endpoint.arm() {
-                self.readable.readable().await?;
+                self.readable().await?;
             } else {
                 let_others_run().await;
             }
         }
+    }
+
+    /// Waits until the descriptor of the endpoint, which is armed, is readable.
+    async fn readable(&mut self) -> std::io::Result<()> {
+        let bell = self.endpoint.bell();
+        if !Arc::ptr_eq(&bell, &self.watched) {
+            self.readable = Readable::watch(self.endpoint.as_fd())?;
+            self.watched = bell;
+        }
+        self.readable.readable().await
     }
 
     /// Gives the other tasks of the thread a turn, if so much was told since their last one.
