@@ -336,6 +336,15 @@ impl Node {
         &self.inside.endpoint
     }
 
+    /// The endpoint alone, with its channels, and its name if it listens. Answers that were left are sent before, as
+    /// far as there is room. What else was under way is dropped as with the node: nobody hears of its calls, nor
+    /// answers the requests that were put off.
+    #[must_use]
+    pub fn into_endpoint(mut self) -> Endpoint {
+        self.tend();
+        self.inside.endpoint
+    }
+
     /// Lets no more peers in: [`Endpoint::stop_listening`].
     pub fn stop_listening(&mut self) {
         self.inside.endpoint.stop_listening();

@@ -174,7 +174,8 @@ impl Service {
     /// thread is woken afterwards, unless calls of [`rpc`](crate::rpc) drive the node just then.
     ///
     /// It waits until nobody else uses the node. While `work` runs, all who call by this node wait, and no request is
-    /// served unless it polls.
+    /// served unless it polls. It must leave the node where it is: the thread looks after that one, and not after what
+    /// is put in its place ([`Service::stop`] gives the node back).
     ///
     /// # Panics
     /// In a handler, a reply handler or a continuation of this node, and within another `with`: it would wait for ever.
