@@ -2,6 +2,7 @@
 
 mod two;
 
+use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak, mpsc};
@@ -10,7 +11,7 @@ use std::time::Duration;
 
 use cutthrough::am::{Args, Body, CallError, Continuing, Event, Failed, Failure, Node, Reply, Service, Settings};
 use cutthrough::rpc::{self, Answer, Client, Method, Raw};
-use cutthrough::{Channel, Endpoint};
+use cutthrough::{Channel, Config, Endpoint};
 use two::{Over, PATIENCE, Server, small, until};
 
 over_both! {
@@ -19,7 +20,7 @@ over_both! {
     a_panic_of_who_is_woken_does_not_end_the_service, a_continuation_reads_its_reply,
     a_handler_that_calls_by_its_own_node_is_told_so, a_handler_runs_well_while_its_thread_unwinds,
     what_somebody_panics_with_may_panic_when_it_is_dropped, who_is_woken_may_be_dropped_where_the_answer_comes,
-    a_continuation_has_the_next_call_made, what_is_posted_again_and_again_keeps_nobody_out,
+    a_continuation_has_the_next_call_made, what_is_posted_again_and_again_keeps_nobody_out, who_is_told_of_an_event_has_the_node,
 }
 
 const ECHO: u16 = 1;
@@ -396,4 +397,44 @@ fn what_is_posted_again_and_again_keeps_nobody_out(over: Over) {
     drop(service);
     until("the service has ended", || its.strong_count() == 0);
     until("nothing is posted any more", || Arc::strong_count(&times) == 1);
+}
+
+/// A service's event closure had neither the node nor its state.
+fn who_is_told_of_an_event_has_the_node(over: Over) {
+    let endpoint = Endpoint::open(Config { insecure: true, ..small() }).expect("an endpoint");
+    let mut node = Node::with_state(endpoint, Settings::default(), HashMap::<Channel, u32>::new());
+    let name = format!("shm:upcalls-events-{}", std::process::id());
+    node.listen(if over == Over::Udp { "udp:127.0.0.1:0" } else { &name }).expect("an address");
+    let address = match node.endpoint().net_address() {
+        Some(address) => format!("udp:{address}"),
+        None => name,
+    };
+    node.short_with(ECHO, Args::Any, |asked: &mut HashMap<Channel, u32>, request| {
+        let count = asked.entry(request.channel()).or_default();
+        *count += 1;
+        request.reply(&[*count]);
+    });
+    let (tell, told) = mpsc::channel();
+    let service = Service::spawn_with(node, move |node, event| match event {
+        Event::Opened(channel) => drop(node.request(channel, ECHO, &[]).expect("room")),
+        Event::Closed(channel, _) => {
+            let asked = node.state_mut::<HashMap<Channel, u32>>().expect("the state");
+            assert_eq!(asked.remove(&channel), Some(1));
+        }
+        Event::Replied(reply) => tell.send(reply.word(0)).expect("somebody waits"),
+        other => panic!("{other:?}"),
+    })
+    .expect("a thread");
+    let mut peer = Over::node(small(), Settings::default());
+    peer.short(ECHO, Args::Any, |request| request.reply(&[9]));
+    let channel = peer.connect(&address, PATIENCE).expect("a channel");
+    assert_eq!(peer.call(channel, ECHO, &[], PATIENCE).expect("an answer").word(0), 1);
+    until("it is asked by who was told of the channel", || {
+        let _ = peer.poll();
+        told.try_iter().any(|word| word == 9)
+    });
+    peer.close(channel);
+    drop(peer);
+    until("the channel ends", || service.with(|node| node.channels().count() == 0));
+    until("its state has gone", || service.with(|node| node.state::<HashMap<Channel, u32>>().expect("it").is_empty()));
 }

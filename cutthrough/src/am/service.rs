@@ -47,7 +47,7 @@ const LOOKS: u32 = 128;
 type Errand = Box<dyn FnOnce(&NodeLock) + Send>;
 
 /// Who is told of events that no handler takes.
-type Told = Box<dyn FnMut(Event) + Send>;
+type Told = Box<dyn FnMut(&mut Node, Event) + Send>;
 
 struct Shared {
     node: NodeLock,
@@ -116,11 +116,52 @@ impl std::fmt::Debug for Service {
 
 impl Service {
     /// Starts the thread. Events that no handler takes go to `event`, on that thread. If it panics, or a reply handler,
-    /// a continuation or a [`Waker`] does, the thread goes on.
+    /// a continuation or a [`Waker`] does, the thread goes on. The node is in use just then, as in a handler: `event`
+    /// cannot use the service, but has the node where it is started by [`Service::spawn_with`].
     ///
     /// # Errors
     /// [`ServiceError`].
-    pub fn spawn(mut node: Node, event: impl FnMut(Event) + Send + 'static) -> Result<Self, ServiceError> {
+    pub fn spawn(node: Node, mut event: impl FnMut(Event) + Send + 'static) -> Result<Self, ServiceError> {
+        Self::spawn_with(node, move |_, happened| event(happened))
+    }
+
+    /// The same with the node in hand: to make requests, to answer those that were put off, and for its
+    /// [state](Node::with_state), as when a channel ends of which something is kept there. While it runs, nobody else
+    /// uses the node, so it should wait for nothing. It must leave the node where it is, as in [`Service::with`].
+    ///
+    /// ```
+    /// use std::collections::HashMap;
+    /// use cutthrough::Channel;
+    /// use cutthrough::am::{Args, Event, Node, Service, ServiceError, Settings};
+    /// # use cutthrough::{Config, Endpoint};
+    ///
+    /// /// How often each peer has asked.
+    /// type Asked = HashMap<Channel, u32>;
+    ///
+    /// const COUNT: u16 = 1;
+    ///
+    /// fn start(mut node: Node) -> Result<Service, ServiceError> {
+    ///     node.short_with(COUNT, Args::Words(0), |asked: &mut Asked, request| {
+    ///         let count = asked.entry(request.channel()).or_default();
+    ///         *count += 1;
+    ///         request.reply(&[*count]);
+    ///     });
+    ///     Service::spawn_with(node, |node, event| {
+    ///         if let (Event::Closed(channel, _), Some(asked)) = (event, node.state_mut::<Asked>()) {
+    ///             asked.remove(&channel);
+    ///         }
+    ///     })
+    /// }
+    /// # let endpoint = Endpoint::open(Config::default()).expect("an endpoint");
+    /// # start(Node::with_state(endpoint, Settings::default(), Asked::new())).expect("a thread");
+    /// ```
+    ///
+    /// # Errors
+    /// [`ServiceError`].
+    pub fn spawn_with(
+        mut node: Node,
+        event: impl FnMut(&mut Node, Event) + Send + 'static,
+    ) -> Result<Self, ServiceError> {
         // Kept for good: later the process may have no descriptors left.
         let sleepers = node.inside.endpoint.as_fd().try_clone_to_owned()?;
         let (bell, heard) = UnixStream::pair()?;
@@ -409,10 +450,8 @@ impl Shared {
         }
         self.run_errands();
         self.wake_sleepers();
-        while let Some(happened) = self.node.try_lock().and_then(|mut node| node.poll()) {
-            upcall(|| event(happened));
-        }
         if let Some(mut node) = self.node.try_lock() {
+            Self::take_in(&mut node, event);
             node.look(true);
         }
         self.run_errands();
@@ -424,17 +463,17 @@ impl Shared {
     }
 
     /// Takes in what has come: whether anything has.
-    fn take_in(node: &mut Node, event: &mut impl FnMut(Event)) -> bool {
+    fn take_in(node: &mut Node, event: &mut impl FnMut(&mut Node, Event)) -> bool {
         let before = node.came;
         while let Some(happened) = node.poll() {
-            upcall(|| event(happened));
+            upcall(|| event(node, happened));
         }
         node.came != before
     }
 
     /// Looks for what comes next as long as nobody else wants the node, but not long. Leaves it before the thread makes
     /// way for others that want the core.
-    fn look_on(&self, mut node: Held<'_, Node>, event: &mut impl FnMut(Event), watch: &mut Watch) {
+    fn look_on(&self, mut node: Held<'_, Node>, event: &mut impl FnMut(&mut Node, Event), watch: &mut Watch) {
         let (mut came, mut makes_way) = (false, watch.is_over);
         watch.rests = watch.is_over;
         for _ in 0..LOOKS {
@@ -478,7 +517,7 @@ impl Shared {
         self.summons.rung.swap(false, Ordering::AcqRel);
     }
 
-    fn run(&self, heard: &UnixStream, sleepers: &OwnedFd, mut event: impl FnMut(Event)) {
+    fn run(&self, heard: &UnixStream, sleepers: &OwnedFd, mut event: impl FnMut(&mut Node, Event)) {
         let mut lately = Lately::default();
         let mut watch = Watch::new(clock::now());
         let mut fds = [PollFd::new(heard, PollFlags::IN), PollFd::new(sleepers, PollFlags::IN)];
