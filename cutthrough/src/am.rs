@@ -277,8 +277,9 @@ impl Node {
         Self::with_state(endpoint, settings, ())
     }
 
-    /// The same with a state that handlers share with whoever has the node ([`Node::short_with`],
-    /// [`Node::long_with`]). It needs no lock: one thread at a time uses the node, and with it the state.
+    /// The same with a state that handlers share with whoever has the node ([`Node::short_with`] and its like of the
+    /// other kinds, [`rpc::serve_with`](crate::rpc::serve_with)). It needs no lock: one thread at a time uses the node,
+    /// and with it the state.
     ///
     /// # Panics
     /// If [`Settings::window`] is out of its bounds.

@@ -123,7 +123,7 @@ pub use client::Client;
 pub use message::Message;
 pub use pending::{Pending, RawPending};
 pub use raw::{Raw, RawError};
-pub use serve::{Answer, Refusal, serve, serve_later, serve_raw};
+pub use serve::{Answer, Refusal, serve, serve_later, serve_later_with, serve_raw, serve_raw_with, serve_with};
 #[cfg(feature = "tower")]
 pub use tower::Tower;
 

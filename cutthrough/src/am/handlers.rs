@@ -118,6 +118,20 @@ impl Node {
         self.register(handler, Registered { args, payload, takes, admits: None, run: stateless(run) });
     }
 
+    /// As [`Node::medium`], with the node's state ([`Node::with_state`]).
+    ///
+    /// # Panics
+    /// As [`Node::medium`], and if the state is no `T`.
+    pub fn medium_with<T: Any>(
+        &mut self,
+        handler: u16,
+        args: Args,
+        run: impl FnMut(&mut T, Request<'_>) + Send + 'static,
+    ) {
+        let (payload, run) = (self.inside.endpoint.page_bytes() as usize, self.with_its_state(run));
+        self.register(handler, Registered { args, payload, takes: Takes::Copied, admits: None, run });
+    }
+
     /// Registers a handler of long requests with payloads of up to `most` bytes. A payload has no place of its own
     /// until the handler reads it ([`Request::read`]), unless a token has named one. The handler may run while the
     /// payload still comes in; then reading it waits for the rest, and so does the node: at most for
@@ -139,15 +153,23 @@ impl Node {
         handler: u16,
         args: Args,
         most: usize,
-        mut run: impl FnMut(&mut T, Request<'_>) + Send + 'static,
+        run: impl FnMut(&mut T, Request<'_>) + Send + 'static,
     ) {
+        let run = self.with_its_state(run);
+        self.register(handler, Registered { args, payload: most, takes: Takes::AsItIs, admits: None, run });
+    }
+
+    /// A handler that has use for the state.
+    ///
+    /// # Panics
+    /// If the state is no `T`.
+    fn with_its_state<T: Any>(&self, mut run: impl FnMut(&mut T, Request<'_>) + Send + 'static) -> Run {
         assert!(self.state.is::<T>(), "the state of the node is of another type");
-        let run: Run = Box::new(move |state, request| {
+        Box::new(move |state, request| {
             if let Some(state) = state.downcast_mut() {
                 run(state, request);
             }
-        });
-        self.register(handler, Registered { args, payload: most, takes: Takes::AsItIs, admits: None, run });
+        })
     }
 
     /// As [`Node::long`], but the handler runs when all of the payload has come; requests of other channels are served
@@ -158,6 +180,21 @@ impl Node {
     pub fn whole(&mut self, handler: u16, args: Args, most: usize, run: impl FnMut(Request<'_>) + Send + 'static) {
         let takes = Takes::Whole;
         self.register(handler, Registered { args, payload: most, takes, admits: None, run: stateless(run) });
+    }
+
+    /// As [`Node::whole`], with the node's state ([`Node::with_state`]).
+    ///
+    /// # Panics
+    /// As [`Node::whole`], and if the state is no `T`.
+    pub fn whole_with<T: Any>(
+        &mut self,
+        handler: u16,
+        args: Args,
+        most: usize,
+        run: impl FnMut(&mut T, Request<'_>) + Send + 'static,
+    ) {
+        let run = self.with_its_state(run);
+        self.register(handler, Registered { args, payload: most, takes: Takes::Whole, admits: None, run });
     }
 
     fn register(&mut self, handler: u16, registered: Registered) {

@@ -1,5 +1,6 @@
 //! Who serves: at once, later, or with the request in hand.
 
+use std::any::Any;
 use std::marker::PhantomData;
 use std::time::Duration;
 
@@ -37,18 +38,40 @@ pub fn serve<Q: Message, R: Message>(
     mut run: impl FnMut(Q) -> Result<R, Refusal> + Send + 'static,
 ) {
     let mut bytes = Vec::new();
-    serve_asked(node, method, move |asked, request| match run(asked) {
+    serve_asked(node, method, move |asked, request| answer(run(asked), request, &mut bytes));
+}
+
+/// As [`serve`], with the node's state ([`Node::with_state`]).
+///
+/// # Panics
+/// As [`serve`], and if the state is no `T`.
+pub fn serve_with<T: Any, Q: Message, R: Message>(
+    node: &mut Node,
+    method: Method<Q, R>,
+    mut run: impl FnMut(&mut T, Q) -> Result<R, Refusal> + Send + 'static,
+) {
+    let (mut bytes, number, most) = (Vec::new(), method.number, method.most);
+    node.whole_with(number, Args::Any, most, move |state: &mut T, request| {
+        if let Some((asked, request)) = asked(most, request) {
+            answer(run(state, asked), request, &mut bytes);
+        }
+    });
+}
+
+/// Answers at once. `bytes` is memory that was used before.
+fn answer<R: Message>(result: Result<R, Refusal>, request: Request<'_>, bytes: &mut Vec<u8>) {
+    match result {
         Ok(result) => {
             bytes.clear();
-            result.encode(&mut bytes);
+            result.encode(bytes);
             if bytes.len() <= INLINE {
-                request.reply_bytes(&bytes);
+                request.reply_bytes(bytes);
             } else {
-                request.reply_with(&[], Body::Copy(&bytes));
+                request.reply_with(&[], Body::Copy(bytes));
             }
         }
         Err(refusal) => request.refuse(refusal.bytes()),
-    });
+    }
 }
 
 /// Registers what serves a method and answers later, on whatever thread. Until a call is answered it counts against the
@@ -97,6 +120,23 @@ pub fn serve_later<Q: Message, R: Message>(
     });
 }
 
+/// As [`serve_later`], with the node's state ([`Node::with_state`]).
+///
+/// # Panics
+/// As [`serve_later`], and if the state is no `T`.
+pub fn serve_later_with<T: Any, Q: Message, R: Message>(
+    node: &mut Node,
+    method: Method<Q, R>,
+    mut run: impl FnMut(&mut T, Q, Answer<R>) + Send + 'static,
+) {
+    let (number, most) = (method.number, method.most);
+    node.whole_with(number, Args::Any, most, move |state: &mut T, request| {
+        if let Some((asked, request)) = asked(most, request) {
+            run(state, asked, Answer { deferred: request.defer(), gives: PhantomData });
+        }
+    });
+}
+
 /// Registers what serves raw calls of this number, with the request in hand, all of whose payload has come: it can
 /// reply with a payload straight from its own pages ([`Request::page`]) or from where that lies, put the answer off
 /// ([`Request::defer`]), and hand the call over to somebody else ([`Request::hand_over`]). [`Node::long`] and
@@ -142,6 +182,14 @@ pub fn serve_raw(node: &mut Node, number: u16, run: impl FnMut(Request<'_>) + Se
     node.whole(number, Args::Any, LONGEST, run);
 }
 
+/// As [`serve_raw`], with the node's state ([`Node::with_state`]).
+///
+/// # Panics
+/// As [`serve_raw`], and if the state is no `T`.
+pub fn serve_raw_with<T: Any>(node: &mut Node, number: u16, run: impl FnMut(&mut T, Request<'_>) + Send + 'static) {
+    node.whole_with(number, Args::Any, LONGEST, run);
+}
+
 /// A raw method whose calls carry a value: in the arguments or, if it is long, in the payload. A payload that is too
 /// long is refused before any of it has come.
 fn serve_asked<Q: Message, R>(
@@ -149,20 +197,31 @@ fn serve_asked<Q: Message, R>(
     Method { number, most, .. }: Method<Q, R>,
     mut run: impl FnMut(Q, Request<'_>) + Send + 'static,
 ) {
-    node.whole(number, Args::Any, most, move |mut request| {
-        if request.args().len() > most {
-            return request.fail(Failure::TooLong);
-        }
-        let asked = if request.payload_len() == 0 {
-            Q::decode(request.args())
-        } else {
-            Q::decode_owned(bytes(request.take_payload()))
-        };
-        match asked {
-            Some(asked) => run(asked, request),
-            None => request.fail(Failure::Arguments),
+    node.whole(number, Args::Any, most, move |request| {
+        if let Some((asked, request)) = asked(most, request) {
+            run(asked, request);
         }
     });
+}
+
+/// What a call asks for, and the call; if that cannot be told, the call has ended.
+fn asked<Q: Message>(most: usize, mut request: Request<'_>) -> Option<(Q, Request<'_>)> {
+    if request.args().len() > most {
+        request.fail(Failure::TooLong);
+        return None;
+    }
+    let asked = if request.payload_len() == 0 {
+        Q::decode(request.args())
+    } else {
+        Q::decode_owned(bytes(request.take_payload()))
+    };
+    match asked {
+        Some(asked) => Some((asked, request)),
+        None => {
+            request.fail(Failure::Arguments);
+            None
+        }
+    }
 }
 
 /// The right to answer a call later, on any thread. Dropped without an answer, it ends the call as
