@@ -20,7 +20,8 @@ over_both! {
     a_panic_of_who_is_woken_does_not_end_the_service, a_continuation_reads_its_reply,
     a_handler_that_calls_by_its_own_node_is_told_so, a_handler_runs_well_while_its_thread_unwinds,
     what_somebody_panics_with_may_panic_when_it_is_dropped, who_is_woken_may_be_dropped_where_the_answer_comes,
-    a_continuation_has_the_next_call_made, what_is_posted_again_and_again_keeps_nobody_out, who_is_told_of_an_event_has_the_node,
+    a_continuation_has_the_next_call_made, what_is_posted_again_and_again_keeps_nobody_out,
+    who_is_told_of_an_event_has_the_node, a_request_that_its_handler_forgets_is_answered,
 }
 
 const ECHO: u16 = 1;
@@ -437,4 +438,24 @@ fn who_is_told_of_an_event_has_the_node(over: Over) {
     drop(peer);
     until("the channel ends", || service.with(|node| node.channels().count() == 0));
     until("its state has gone", || service.with(|node| node.state::<HashMap<Channel, u32>>().expect("it").is_empty()));
+}
+
+/// So many of them were in service for ever, and the channel served no other.
+fn a_request_that_its_handler_forgets_is_answered(over: Over) {
+    let (_server, mut node, channel) = over.serve_with(Config::default(), Settings::default(), |node| {
+        node.short(ECHO, Args::Any, |request| std::mem::forget(request));
+        node.whole(2, Args::Any, 1 << 20, |request| {
+            let word = request.word(0);
+            std::mem::forget(request);
+            assert!(word != 1, "forgotten, and a panic");
+        });
+    });
+    for round in 0..600_u32 {
+        let (handler, args) = if round % 2 == 0 { (ECHO, [0; 4]) } else { (2, (round % 4 / 2).to_le_bytes()) };
+        let body = if round % 2 == 0 { Body::None } else { Body::Copy(b"bytes") };
+        let call = node.ask(channel, handler).args(&args).body(body).within(PATIENCE).send().expect("room");
+        let until = cutthrough::now().after(20_000_000_000);
+        let reply = node.wait_for(call, until).expect("an empty answer");
+        assert_eq!((reply.args().len(), reply.payload_len()), (0, 0), "round {round}");
+    }
 }

@@ -352,8 +352,14 @@ fn run(
     }
     let Coming { handler, args, more, to, .. } = coming;
     let unwinding = std::thread::panicking();
-    let mut serving = Serving { inside, incoming, medium, args, handler, more, to: Some(to), unwinding };
+    let mut right = Some(to);
+    let (its, came, to) = (&mut *inside, &mut *incoming, &mut right);
+    let mut serving = Serving { inside: its, incoming: came, medium, args, handler, more, to, unwinding };
     let (run, request) = (&mut registered.run, Request::new(&mut serving));
     // The node's own state is whole at every point where a handler can panic. The request itself tells the requester.
     upcall(move || run(state, request));
+    if right.is_some() {
+        // It was forgotten (`std::mem::forget`), or lies where nothing drops it: the requester waits all the same.
+        inside.reply_bytes(incoming.channel(), &mut right, &[]);
+    }
 }

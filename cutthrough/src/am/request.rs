@@ -25,8 +25,9 @@ use super::way::Body;
 use super::words;
 use super::{Inside, RequestError, Then, Wanted};
 
-/// A request, in the hands of its handler. It can be answered once; dropped unanswered, an empty reply goes back, or,
-/// if the handler panics, [`Failure::Panicked`]. Nothing here polls, so a handler is never entered twice.
+/// A request, in the hands of its handler. It can be answered once; dropped or forgotten unanswered, an empty reply
+/// goes back, or, if the handler panics, [`Failure::Panicked`]. Nothing here polls, so a handler is never entered
+/// twice.
 ///
 /// ```
 /// use cutthrough::am::Request;
@@ -73,7 +74,7 @@ pub(super) struct Serving<'a> {
     /// What only some requests say.
     pub(super) more: Option<More>,
     /// The right to answer, until it is used.
-    pub(super) to: Option<ReplyTo>,
+    pub(super) to: &'a mut Option<ReplyTo>,
     /// Whether its thread was unwinding before: somebody who polls for what he waits for as he is dropped.
     pub(super) unwinding: bool,
 }
@@ -328,7 +329,7 @@ impl Request<'_> {
         });
         let ask = Ask { handler, args: Arguments::Bytes(args), budget, ..Ask::default() };
         if self.serving.inside.door(channel.index()) != Some(channel) {
-            self.serving.to = Some(to);
+            *self.serving.to = Some(to);
             return Err((RequestError::Closed, self));
         }
         let (mut way, core) = self.serving.inside.split();
@@ -336,7 +337,7 @@ impl Request<'_> {
         match core.hand_over(&mut way, to, channel.index(), &ask, body, deadline.unwrap_or(UNDATED), context) {
             Ok(_) => Ok(()),
             Err((why, _, to)) => {
-                self.serving.to = Some(to);
+                *self.serving.to = Some(to);
                 Err((why.into(), self))
             }
         }
