@@ -127,8 +127,8 @@ pub struct Settings {
     pub window: u32,
     /// How long a reply may take where the call says nothing else: of a client of [`rpc`](crate::rpc), too.
     pub deadline: Duration,
-    /// Requests whose answer was put off ([`Request::defer`]) at a time; while there are so many, others get
-    /// [`Failure::Busy`] before their handler runs.
+    /// Requests whose answer was put off ([`Request::defer`]) at a time, at least 1; while there are so many, others
+    /// get [`Failure::Busy`] before their handler runs.
     pub serve: usize,
 }
 
@@ -271,7 +271,7 @@ impl Node {
     /// A node over an endpoint. Channels that the endpoint has already are not the node's.
     ///
     /// # Panics
-    /// If [`Settings::window`] is out of its bounds.
+    /// If [`Settings::window`] or [`Settings::serve`] is out of its bounds.
     #[must_use]
     pub fn new(endpoint: Endpoint, settings: Settings) -> Self {
         Self::with_state(endpoint, settings, ())
@@ -282,10 +282,11 @@ impl Node {
     /// and with it the state.
     ///
     /// # Panics
-    /// If [`Settings::window`] is out of its bounds.
+    /// If [`Settings::window`] or [`Settings::serve`] is out of its bounds.
     #[must_use]
     pub fn with_state(endpoint: Endpoint, settings: Settings, state: impl Any + Send) -> Self {
         assert!((1..=WINDOW).contains(&settings.window), "Settings::window is {}: 1 to {WINDOW}", settings.window);
+        assert!(settings.serve > 0, "Settings::serve is {}: each request would find the node busy", settings.serve);
         // A call that is passed to another node is none of its calls.
         let core = Core::naming_from(settings.window, endpoint.first_nonce());
         let shelf = Arc::new(Shelf::new(endpoint.bell()));

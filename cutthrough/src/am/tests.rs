@@ -60,3 +60,18 @@ fn a_thread_looks_after_a_node_that_others_always_drive() {
     assert!(matches!(told.recv_timeout(PATIENCE), Ok(Event::Failed(failed)) if failed.call == call));
     driving.leave(true);
 }
+
+/// With none in service, each request was refused as by a node that is busy.
+#[test]
+fn settings_that_serve_nobody_are_refused() {
+    for (settings, text) in [
+        (Settings { serve: 0, ..Settings::default() }, "Settings::serve is 0"),
+        (Settings { window: 0, ..Settings::default() }, "Settings::window is 0"),
+        (Settings { window: WINDOW + 1, ..Settings::default() }, "Settings::window is"),
+    ] {
+        let endpoint = Endpoint::open(crate::Config::default()).expect("an endpoint");
+        let made = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| Node::new(endpoint, settings)));
+        let why = *made.expect_err("a panic").downcast::<String>().expect("words");
+        assert!(why.contains(text), "{why}");
+    }
+}
