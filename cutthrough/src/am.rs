@@ -476,6 +476,14 @@ impl Node {
         self.inside.endpoint.grant(channel, landing)
     }
 
+    /// The same; where it cannot be granted the landing is given back: [`Endpoint::grant_or_return`].
+    ///
+    /// # Errors
+    /// [`NoMemory`], and the landing.
+    pub fn grant_or_return(&mut self, channel: Channel, landing: Landing) -> Result<Token, (NoMemory, Landing)> {
+        self.inside.endpoint.grant_or_return(channel, landing)
+    }
+
     /// Takes a token back that [`Node::grant`] has given, and that no request has used: [`Endpoint::revoke`].
     ///
     /// # Errors

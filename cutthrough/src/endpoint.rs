@@ -389,8 +389,12 @@ impl Endpoint {
         self.grant_or_return(channel, landing).map_err(|(why, _)| why)
     }
 
-    /// The same; a place that is not granted comes back.
-    pub(crate) fn grant_or_return(&mut self, channel: Channel, landing: Landing) -> Result<Token, (NoMemory, Landing)> {
+    /// The same; where it cannot be granted the landing is given back, and with it the memory of
+    /// [`Landing::Buffer`].
+    ///
+    /// # Errors
+    /// [`NoMemory`], and the landing.
+    pub fn grant_or_return(&mut self, channel: Channel, landing: Landing) -> Result<Token, (NoMemory, Landing)> {
         if let Some((net, index)) = self.node.wire(channel) {
             return net.grant(index, landing);
         }

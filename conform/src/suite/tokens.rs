@@ -159,6 +159,8 @@ pub fn the_table_of_tokens_is_bounded(join: &dyn Join) {
         let grant = |b: &mut crate::Side| b.endpoint.grant(b.channel, Landing::Buffer(vec![0; 8]));
         let tokens: Vec<Token> = (0..256).map(|_| grant(&mut pair.b).expect("a token")).collect();
         assert_eq!(grant(&mut pair.b), Err(NoMemory::NoTokens));
+        let refused = pair.b.endpoint.grant_or_return(pair.b.channel, Landing::Buffer(vec![9; 8]));
+        assert_eq!(refused, Err((NoMemory::NoTokens, Landing::Buffer(vec![9; 8]))));
         for token in tokens {
             pair.a.send_copy(b"", &round.to_le_bytes(), Some(token));
             match pair.b.message().payload() {
