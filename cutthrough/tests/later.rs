@@ -19,7 +19,7 @@ over_both! {
     an_answer_that_is_thrown_away_ends_the_call, an_answer_may_be_given_at_once, no_more_calls_run_than_may,
     who_gives_up_is_not_answered, who_is_gone_is_not_answered, an_answer_may_outlive_its_server,
     a_long_answer_lands_in_the_callers_memory, an_answer_given_at_another_node_goes_to_who_has_asked,
-    what_was_answered_is_sent_before_a_service_ends,
+    what_was_answered_is_sent_before_a_service_ends, a_raw_request_is_answered_by_another_thread,
 }
 
 const TWICE: Method<Vec<u8>, Vec<u8>> = Method::new(1);
@@ -442,4 +442,39 @@ fn tokio_answers_and_awaits() {
             assert_eq!(client.start(WAIT, &number).await, Ok(number + 1));
         }
     });
+}
+
+/// Only who had the node could, and whoever waits for nothing else has no reason to look.
+fn a_raw_request_is_answered_by_another_thread(over: Over) {
+    const RAW: u16 = 9;
+    let (server, worker, client) = serve(over, Settings::default(), |node| {
+        let (sender, worker) = mpsc::channel::<(u32, Deferred)>();
+        rpc::serve_raw(node, RAW, move |request| {
+            let word = request.word(0);
+            drop(sender.send((word, request.defer())));
+        });
+        std::thread::spawn(move || {
+            for (word, asked) in worker {
+                match word {
+                    0 => asked.fail(Failure::Refused, b"no such thing"),
+                    1 => asked.reply(&[0; 65], Vec::new()),
+                    len => asked.reply(&word.to_le_bytes(), vec![7; len as usize]),
+                }
+            }
+        })
+    });
+    let call = |word: u32| Raw::new(RAW).args(&word.to_le_bytes());
+    for len in [2, 100, 300_000_u32] {
+        let mut reply = client.call_raw(call(len)).expect("an answer");
+        assert_eq!((reply.word(0), reply.payload_len()), (len, len as usize));
+        let place = Landing::Buffer(vec![0; len as usize]);
+        reply = client.call_raw(call(len).reply_into(place)).expect("an answer");
+        assert!(matches!(reply.take_payload(), Payload::Buffer(bytes) if bytes == vec![7; len as usize]));
+    }
+    let refused = client.call_raw(call(0)).expect_err("a refusal");
+    assert_eq!((refused.error, &refused.args[..]), (CallError::Failed(Failure::Refused), &b"no such thing"[..]));
+    let refused = client.call_raw(call(1)).expect_err("too many arguments");
+    assert_eq!(refused.error, CallError::Failed(Failure::TooLong));
+    drop((server, client));
+    worker.join().expect("its requests have ended");
 }

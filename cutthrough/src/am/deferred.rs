@@ -21,8 +21,8 @@ use super::{Inside, Node};
 /// The row of a channel that has ended.
 const NOBODY: u32 = u32::MAX;
 
-/// A request whose answer was put off. Dropped unanswered, on any thread, the requester gets [`Failure::Abandoned`], or
-/// [`Failure::Panicked`] if that thread panics.
+/// A request whose answer was put off, to be given on any thread. Dropped unanswered, on any thread, the requester gets
+/// [`Failure::Abandoned`], or [`Failure::Panicked`] if that thread panics.
 #[derive(Debug)]
 pub struct Deferred {
     /// Gone with the node.
@@ -69,6 +69,38 @@ impl Deferred {
     #[must_use]
     pub fn remaining(&self) -> Option<Duration> {
         self.deadline.map(|deadline| Duration::from_nanos(deadline.saturating_since(clock::now())))
+    }
+
+    /// Answers, with up to 64 bytes of arguments (with more the requester gets [`Failure::TooLong`]) and a payload,
+    /// which goes to where the requester has said. On any thread, and without the node, as [`Answer::give`]: waits for
+    /// nobody; whoever polls the node sends the answer, and is woken for it. [`Node::answer`] sends pages, too.
+    ///
+    /// ```
+    /// use std::sync::mpsc::Sender;
+    /// use cutthrough::am::{Args, Deferred, Node};
+    ///
+    /// /// Has a thread read blocks.
+    /// fn serve(node: &mut Node, reader: Sender<(u32, Deferred)>) {
+    ///     node.short(1, Args::Words(1), move |request| {
+    ///         let block = request.word(0);
+    ///         drop(reader.send((block, request.defer())));
+    ///     });
+    /// }
+    ///
+    /// /// On that thread.
+    /// fn read(block: u32, asked: Deferred) {
+    ///     asked.reply(&block.to_le_bytes(), vec![0; 4096]);
+    /// }
+    /// ```
+    ///
+    /// [`Answer::give`]: crate::rpc::Answer::give
+    pub fn reply(self, args: &[u8], payload: Vec<u8>) {
+        self.leave(Answered::Reply(args.to_vec(), payload));
+    }
+
+    /// Says that the request is not served, in up to 64 bytes of words; otherwise as [`Deferred::reply`].
+    pub fn fail(self, why: Failure, args: &[u8]) {
+        self.leave(Answered::Failed(why, args.to_vec()));
     }
 
     /// Whether the node that this shelf is of has put it off.
