@@ -57,6 +57,7 @@ fn a_server_answers_each_caller_with_its_own_key() {
         assert_eq!(reply.args(), public.bytes());
         let service = Arc::new(Service::spawn(node, |_| ()).expect("a thread"));
         let client = Client::connect(service, &address, PATIENCE).expect("a channel");
+        assert_eq!(client.peer().and_then(|peer| peer.key), Some(*its.bytes()));
         assert_eq!(client.call(WHO, &()), Ok(public.bytes().to_vec()));
         let reply = client.call_raw(Raw::new(WHO_RAW)).expect("a reply");
         assert_eq!(reply.args(), public.bytes());

@@ -9,6 +9,7 @@ use cutthrough_node::clock;
 use cutthrough_node::incoming::Channel;
 use cutthrough_node::node::ConnectError;
 use cutthrough_node::shm::grant::NoMemory;
+use cutthrough_node::shm::link::Identity;
 use cutthrough_segment::page::Page;
 
 use super::opening::{close, look_up, open, opened};
@@ -101,6 +102,18 @@ impl Client {
     #[must_use]
     pub fn last_error(&self) -> Option<Arc<ConnectError>> {
         self.inside.last_error()
+    }
+
+    /// Who is on the other side of the channel that this client has at the moment, with the key that it has proven, if
+    /// any: as [`Node::peer`](crate::am::Node::peer). `None` where that channel has ended. Another one may be to
+    /// somebody else. Waits while another thread uses the node.
+    ///
+    /// # Panics
+    /// As [`Service::with`]: in a handler or a continuation, which has the node.
+    #[must_use]
+    pub fn peer(&self) -> Option<Identity> {
+        let channel = self.inside.channel();
+        self.inside.service.with(|node| node.peer(channel))
     }
 
     /// The same client, whose calls have to be answered within this time, and not within
