@@ -1,5 +1,8 @@
 //! What was asked of other ranks and has not come yet, and what has come and was not taken yet.
 
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use cutthrough::am::{Call, Node, Reply};
 
 use crate::part::{GET_INLINE, copy_short};
@@ -62,9 +65,26 @@ impl Slot {
 /// Bytes of a word: as many as the longest element has.
 const WORD: usize = size_of::<u64>();
 
+/// Something that was asked for by [`World::get`](crate::World::get) or [`World::get_bulk`](crate::World::get_bulk):
+/// hand it to [`World::take`](crate::World::take) or [`World::take_bulk`](crate::World::take_bulk) of the same world
+/// after a [`World::sync`](crate::World::sync), or earlier; then these wait for it. Or look at it where it lies
+/// ([`World::arrived`](crate::World::arrived)). What is never taken nor released keeps its memory as long as the world
+/// lives.
+#[derive(Debug)]
+#[must_use = "what comes is had by `take`"]
+pub struct Coming<T> {
+    pub(crate) slot: u32,
+    pub(crate) from: u32,
+    /// The number of the world that has asked.
+    world: u64,
+    kind: PhantomData<fn() -> T>,
+}
+
 /// The requests and places of a rank. Places and tickets are used again, and keep their memory, up to a bound.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Gets {
+    /// The number of this world among those of the process: its places are no other's.
+    world: u64,
     asked: Vec<Asked>,
     free_tickets: Vec<u32>,
     slots: Vec<Slot>,
@@ -77,6 +97,21 @@ pub(crate) struct Gets {
 
 /// Bytes of memory that free places keep. Memory that is new costs more to touch first than to copy into.
 const KEPT: usize = 4 << 20;
+
+impl Default for Gets {
+    fn default() -> Self {
+        static WORLDS: AtomicU64 = AtomicU64::new(0);
+        Self {
+            world: WORLDS.fetch_add(1, Ordering::Relaxed),
+            asked: Vec::new(),
+            free_tickets: Vec::new(),
+            slots: Vec::new(),
+            free_slots: Vec::new(),
+            scratch: Vec::new(),
+            kept: 0,
+        }
+    }
+}
 
 #[allow(clippy::cast_possible_truncation, reason = "memory ends long before so many are under way")]
 impl Gets {
@@ -91,6 +126,16 @@ impl Gets {
         place.words.resize(len.div_ceil(WORD), 0);
         place.len = len;
         slot
+    }
+
+    /// What was asked of a rank for a place.
+    pub(crate) const fn coming<T>(&self, slot: u32, from: u32) -> Coming<T> {
+        Coming { slot, from, world: self.world, kind: PhantomData }
+    }
+
+    /// Places of other worlds have the same numbers.
+    pub(crate) fn assert_its_own<T>(&self, coming: &Coming<T>) {
+        assert!(coming.world == self.world, "what comes was asked for by another world, and has to be taken there");
     }
 
     /// The bytes of a place.

@@ -64,9 +64,10 @@ mod world;
 
 pub use element::{Element, Op};
 pub use error::Error;
+pub use gets::Coming;
 pub use join::Settings;
 pub use place::{Global, Spread};
-pub use world::{Coming, World};
+pub use world::World;
 
 /// The code of the guide compiles, and runs: as the only rank, where the environment names no job.
 #[cfg(doctest)]

@@ -1,7 +1,6 @@
 //! A rank, and what it does with the parts of others: get, put, store, and waiting for them.
 
 use std::collections::VecDeque;
-use std::marker::PhantomData;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -9,7 +8,7 @@ use cutthrough::Channel;
 use cutthrough::am::{Body, Call, Node, RequestError};
 
 use crate::batch::Batch;
-use crate::gets::Gets;
+use crate::gets::{Coming, Gets};
 use crate::part::{GET, GET_INLINE, PIECE, PIECES, PUT, PUT_INLINE, STORE, part, part_mut};
 use crate::waiting::{Cores, Patience, has_a_core_each};
 use crate::{Element, Error, Global};
@@ -59,17 +58,6 @@ pub struct World {
     pub(crate) looks: u32,
     pub(crate) deadline: Duration,
     pub(crate) broken: Option<Error>,
-}
-
-/// Something that was asked for by [`World::get`] or [`World::get_bulk`]: hand it to [`World::take`] or
-/// [`World::take_bulk`] after a [`World::sync`], or earlier; then these wait for it. Or look at it where it lies
-/// ([`World::arrived`]). What is never taken nor released keeps its memory as long as the world lives.
-#[derive(Debug)]
-#[must_use = "what comes is had by `take`"]
-pub struct Coming<T> {
-    slot: u32,
-    from: u32,
-    kind: PhantomData<fn() -> T>,
 }
 
 impl World {
@@ -194,7 +182,7 @@ impl World {
             let range = part.range(from.offset(), len)?;
             let slot = self.gets.open(len);
             self.gets.bytes_mut(slot).copy_from_slice(part.bytes(range));
-            return Ok(Coming { slot, from: rank, kind: PhantomData });
+            return Ok(self.gets.coming(slot, rank));
         }
         let slot = self.gets.open(len);
         if len <= GET_INLINE && len > 0 {
@@ -213,7 +201,7 @@ impl World {
                 self.pieces[rank as usize] += u32::from(long);
             }
         }
-        Ok(Coming { slot, from: rank, kind: PhantomData })
+        Ok(self.gets.coming(slot, rank))
     }
 
     /// Asks for bytes of another rank, for part of a place: which, where in it, how many.
@@ -235,6 +223,9 @@ impl World {
     ///
     /// # Errors
     /// [`Error`], if it has not come yet and does not come.
+    ///
+    /// # Panics
+    /// If another world has asked for it.
     pub fn take<T: Element>(&mut self, coming: Coming<T>) -> Result<T, Error> {
         let mut value = [T::default()];
         self.take_bulk(coming, &mut value)?;
@@ -247,7 +238,7 @@ impl World {
     /// As [`World::take`].
     ///
     /// # Panics
-    /// If `into` is longer than what was asked for.
+    /// If `into` is longer than what was asked for, or if another world has asked for it.
     #[allow(clippy::needless_pass_by_value, reason = "it can be taken once")]
     pub fn take_bulk<T: Element>(&mut self, coming: Coming<T>, into: &mut [T]) -> Result<(), Error> {
         self.wait_for(&coming)?;
@@ -260,7 +251,11 @@ impl World {
     ///
     /// # Errors
     /// As [`World::take`].
+    ///
+    /// # Panics
+    /// If another world has asked for it.
     pub fn wait_for<T: Element>(&mut self, coming: &Coming<T>) -> Result<(), Error> {
+        self.gets.assert_its_own(coming);
         let mut patience = Patience::new();
         loop {
             let missing = self.gets.missing(coming.slot);
@@ -277,9 +272,13 @@ impl World {
 
     /// What a [`World::get_bulk`] has brought, where it lies, if all of it has come. It stays there until it is
     /// [taken](World::take_bulk) or [released](World::release).
+    ///
+    /// # Panics
+    /// If another world has asked for it.
     #[cfg(target_endian = "little")]
     #[must_use]
     pub fn arrived<T: Element>(&self, coming: &Coming<T>) -> Option<&[T]> {
+        self.gets.assert_its_own(coming);
         let all = self.gets.missing(coming.slot) == 0;
         all.then(|| bytemuck::cast_slice(self.gets.bytes(coming.slot)))
     }
@@ -288,6 +287,9 @@ impl World {
     ///
     /// # Errors
     /// As [`World::take`].
+    ///
+    /// # Panics
+    /// If another world has asked for it.
     pub fn release<T: Element>(&mut self, coming: Coming<T>) -> Result<(), Error> {
         self.take_bulk(coming, &mut [])
     }

@@ -46,3 +46,27 @@ fn threads_say_the_cause_and_not_whom_others_have_lost() {
     let uneven = World::threads(3, |world| world.broadcast_bulk(0, &mut vec![0_u8; 10 + world.rank() as usize]));
     assert_eq!(uneven, Err(Error::Uneven));
 }
+
+/// It was another request's place there, or there was none.
+#[test]
+fn what_one_world_has_asked_for_is_no_others() {
+    World::threads(1, |one| {
+        let place = one.alloc::<u64>(1)?;
+        one.set_local(place, &[7])?;
+        let coming = one.get(place)?;
+        World::threads(1, |other| {
+            let place = other.alloc::<u64>(1)?;
+            let its = other.get(place)?;
+            let waited = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| other.wait_for(&coming)));
+            let why = *waited.expect_err("a panic").downcast::<&str>().expect("words");
+            assert!(why.contains("another world"), "{why}");
+            let looked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| other.arrived(&coming).is_some()));
+            assert!(looked.is_err());
+            assert_eq!(other.take(its)?, 0);
+            Ok(())
+        })?;
+        assert_eq!(one.take(coming)?, 7);
+        Ok(())
+    })
+    .expect("no rank fails");
+}
