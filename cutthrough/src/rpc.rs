@@ -94,14 +94,17 @@
 //!
 //! # In an async runtime
 //!
-//! [`Client::start_connect`] and calls by [`Client::start`] and [`Client::start_raw`] keep no other task waiting,
-//! nor does dropping them. These may: [`Client::connect`], for the server's answer, [`Client::call`] and
-//! [`Client::call_raw`], [`Client::page`] and [`Service::with`](crate::am::Service::with), for who uses the node,
-//! and dropping a service, for a handler that runs and, over a network, for what was sent to arrive. Give them a
-//! thread, such as that of `tokio::task::spawn_blocking`. Many calls are answered by their first poll: after 8 of
-//! them in a row on a thread, one lets its other tasks run first. Calls of many tasks are under way at the same time;
-//! those for which there is no room wait in the order in which they came, and one that is not polled any more keeps
-//! none of the others waiting.
+//! [`Client::start_connect`] and calls by [`Client::start`] and [`Client::start_raw`] keep no other task waiting, nor
+//! does dropping them, but for a call whose body of private memory is longer than the
+//! [pool](crate::Config::pool_bytes). While that goes through the staging ring the task waits for the server, as long
+//! as it takes any of it within [`Config::deadline`](crate::Config::deadline), and nothing else of its thread runs, no
+//! timer that should end it either. Send it in pieces, or on a thread. These may: [`Client::connect`], for the server's
+//! answer, [`Client::call`] and [`Client::call_raw`], [`Client::page`] and [`Service::with`](crate::am::Service::with),
+//! for who uses the node, and dropping a service, for a handler that runs and, over a network, for what was sent to
+//! arrive. Give them a thread, such as that of `tokio::task::spawn_blocking`. Many calls are answered by their first
+//! poll: after 8 of them in a row on a thread, one lets its other tasks run first. Calls of many tasks are under way at
+//! the same time; those for which there is no room wait in the order in which they came, and one that is not polled any
+//! more keeps none of the others waiting.
 
 mod calling;
 mod client;

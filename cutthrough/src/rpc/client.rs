@@ -154,6 +154,11 @@ impl Client {
 
     /// Calls a method: a future that needs no particular executor. The call is made when it is polled: by the first
     /// poll that finds room, and the node in use by no other thread. Dropped before it is done, the call is cancelled.
+    ///
+    /// A poll waits for nobody, but where what is asked is longer than the pool
+    /// ([`Config::pool_bytes`](crate::Config::pool_bytes)): that goes through the staging ring, and the poll that makes
+    /// the call returns when the server has taken all of it, which neither its time nor dropping the future ends sooner
+    /// ([`Client::within`]). Ask for so much in pieces, or on a thread ([`Client::call`]).
     pub fn start<Q: Message, R: Message>(&self, method: Method<Q, R>, asked: &Q) -> Pending<R> {
         Pending::new(self.start_raw(Raw::of(method, asked)))
     }
