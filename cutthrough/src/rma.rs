@@ -239,10 +239,18 @@ impl Region {
         Locked::new(self, self.inside.bytes.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// As [`Region::lock`], unless another thread has them just now.
-    fn lock_if_free(&self) -> Option<Locked<'_>> {
+    /// As [`Region::lock`], if another thread that has them lets go of them within this time.
+    fn lock_within(&self, time: Duration) -> Option<Locked<'_>> {
         assert!(!self.is_locked_here(), "this thread has locked the region already, and would wait for ever");
-        self.try_lock()
+        self.try_lock().or_else(|| self.inside.queue.wait(self, time))
+    }
+
+    /// Before anything is sent: whoever has a region locked would wait for himself.
+    fn assert_free(&self) {
+        assert!(
+            !self.is_locked_here(),
+            "this thread has locked the region whose pages it moves, and would wait for ever"
+        );
     }
 
     /// The bytes, if nobody has them.

@@ -21,6 +21,8 @@ const LIST: usize = 512;
 const DEPTH: usize = 8;
 /// Looks in vain before a batch sleeps.
 const LOOKS: u32 = 1 << 14;
+/// How long who has locked a region of this side is waited for at a time: nobody is served meanwhile.
+const HELD: Duration = Duration::from_millis(1);
 /// How long pages that are under way when their time is over are waited for at most, so that what has become of them is
 /// known. Not longer than they had before.
 const GRACE: Duration = Duration::from_secs(1);
@@ -292,7 +294,7 @@ impl<'n> Remote<'n> {
     /// [locked](Region::lock). Then nothing is sent.
     pub fn store_pages(&mut self, from: &Region, moves: &[(u32, u32)]) -> Result<(), MoveError> {
         let slot = from.slot_bytes();
-        assert_free(from);
+        from.assert_free();
         moves.iter().for_each(|(its, _)| assert_inside(from, *its));
         let runs = to_slots(moves.iter().map(|(_, to)| *to), slot);
         // Locked for a message: this node may be the owner of `from`, and serves others between two.
@@ -300,7 +302,7 @@ impl<'n> Remote<'n> {
             let start = moves[i].0 as usize * slot as usize;
             into.copy_from_slice(&bytes[start..start + slot as usize]);
         };
-        self.scatter(&runs, true, || from.lock_if_free(), fill)
+        self.scatter(&runs, true, || from.lock_within(HELD), fill)
     }
 
     /// Copies pages of the region to slots of `into`: `moves` are pairs of slots, from and to. [`Region::is_valid`] of
@@ -315,7 +317,7 @@ impl<'n> Remote<'n> {
     pub fn fetch_pages(&mut self, into: &Region, moves: &[(u32, u32)]) -> Result<(), MoveError> {
         let slot = into.slot_bytes();
         let runs = to_slots(moves.iter().map(|(from, _)| *from), slot);
-        assert_free(into);
+        into.assert_free();
         moves.iter().for_each(|(_, its)| assert_inside(into, *its));
         moves.iter().for_each(|(_, its)| into.invalidate(*its));
         let take = |bytes: &mut Locked<'_>, i: usize, _: usize, copy: &mut dyn FnMut(&mut [u8])| {
@@ -323,7 +325,7 @@ impl<'n> Remote<'n> {
             copy(&mut bytes[start..start + slot as usize]);
             into.validate(moves[i].1);
         };
-        self.gather(&runs, || into.lock_if_free(), take)
+        self.gather(&runs, || into.lock_within(HELD), take)
     }
 
     /// Writes runs by the batch. `fill` copies the bytes of a run, with what `hold` gives, if that is to be had now.
@@ -464,8 +466,13 @@ impl<'n> Remote<'n> {
         let (mut next, mut looks, mut all, mut kept) = (0, 0_u32, Ok(()), Vec::new());
         let at_last = until.after(u64::try_from(longer.as_nanos()).unwrap_or(u64::MAX));
         while next < count || !under_way.is_empty() || !kept.is_empty() {
-            let before = std::mem::take(&mut kept).into_iter();
-            kept.extend(before.filter_map(|(batch, reply)| Some((batch, end(batch, Ok(reply))?))));
+            let mut before = std::mem::take(&mut kept).into_iter();
+            while kept.is_empty()
+                && let Some((batch, reply)) = before.next()
+            {
+                kept.extend(end(batch, Ok(reply)).map(|reply| (batch, reply)));
+            }
+            kept.extend(before);
             while next < count && kept.len() + under_way.iter().filter(|(_, its)| *its >= ahead).count() < DEPTH {
                 let left = left(until);
                 if left.is_zero() {
@@ -538,14 +545,6 @@ const fn may_be_done(error: CallError) -> bool {
 /// How much time is left.
 fn left(until: Instant) -> Duration {
     Duration::from_nanos(until.saturating_since(clock::now()))
-}
-
-/// Before anything is sent: whoever has a region locked would wait for himself.
-fn assert_free(region: &Region) {
-    assert!(
-        !region.is_locked_here(),
-        "this thread has locked the region whose pages it moves, and would wait for ever"
-    );
 }
 
 /// Before anything is sent: a slot that is not whole lies outside.

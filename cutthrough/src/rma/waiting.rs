@@ -12,7 +12,9 @@
 //! that is bounded. What is put off counts among the requests in service, of which a node has a limited number.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use super::operations::{Done, Failed};
 use super::{Bytes, Locked, Owner, Region};
@@ -28,7 +30,9 @@ const MOST: usize = 256;
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     state: Mutex<State>,
+    /// Told when nobody does any more what was waiting; and where threads want the bytes, when those are free.
     served: Condvar,
+    wanted: AtomicU32,
 }
 
 #[derive(Debug, Default)]
@@ -61,6 +65,23 @@ impl Queue {
     pub(super) fn enter<'r>(&self, region: &'r Region) -> Option<Locked<'r>> {
         let state = self.state();
         if state.waiting.is_empty() { region.try_lock() } else { None }
+    }
+
+    /// The region's bytes, once they are free, if that is within this time. For a thread that has to do something else
+    /// by then.
+    pub(super) fn wait<'r>(&self, region: &'r Region, time: Duration) -> Option<Locked<'r>> {
+        self.wanted.fetch_add(1, Ordering::Relaxed);
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        // Who lets go of them has the state by then, or will.
+        let mut locked = region.try_lock();
+        if locked.is_none() {
+            drop(self.served.wait_timeout(state, time));
+            locked = region.try_lock();
+        } else {
+            drop(state);
+        }
+        self.wanted.fetch_sub(1, Ordering::Relaxed);
+        locked
     }
 
     /// Whether one more operation may wait, with so many bytes; what nobody waits for any more makes room. Only those
@@ -102,7 +123,11 @@ impl Queue {
         let mut state = self.state();
         if state.waiting.is_empty() {
             // Before anything can join.
-            return drop(bytes);
+            drop(bytes);
+            if self.wanted.load(Ordering::Relaxed) > 0 {
+                self.served.notify_all();
+            }
+            return;
         }
         let State { waiting, .. } = std::mem::replace(&mut *state, State { serving: true, ..State::default() });
         drop(state);
