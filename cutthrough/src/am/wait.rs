@@ -113,8 +113,8 @@ impl Node {
     /// # use cutthrough::Channel;
     /// # use cutthrough::am::{Node, Unanswered};
     /// # fn ask(node: &mut Node, channel: Channel) -> Result<u32, Unanswered> {
-    /// // Two requests that are under way at the same time, and one second, in nanoseconds, for both.
-    /// let until = cutthrough::now().after(1_000_000_000);
+    /// // Two requests that are under way at the same time, and one second for both.
+    /// let until = cutthrough::now() + Duration::from_secs(1);
     /// let (first, second) = (node.request(channel, 1, &[20])?, node.request(channel, 1, &[22])?);
     /// Ok(node.wait_for(first, until)?.word(0) + node.wait_for(second, until)?.word(0))
     /// # }
