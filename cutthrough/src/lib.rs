@@ -90,7 +90,8 @@ mod tokio;
 
 pub use cutthrough_engine::check::Breach;
 pub use cutthrough_engine::count::{Count, Counter};
-pub use cutthrough_engine::pulse::Policy;
+pub use cutthrough_engine::hello::NoChannel;
+pub use cutthrough_engine::pulse::{Policy, PolicyError};
 pub use cutthrough_engine::receipt::{Adapter, Path, Receipt, Why};
 pub use cutthrough_engine::time::Instant;
 pub use cutthrough_engine::token::{Refused, Token};
@@ -104,10 +105,10 @@ pub use cutthrough_node::node::{ConnectError, ListenError, OpenError, WaitError,
 pub use cutthrough_node::raw::xdp::lease::{Lease, LeaseError, Tenant};
 pub use cutthrough_node::shm::grant::{Landing, NoMemory, RevokeError};
 pub use cutthrough_node::shm::handshake::HandshakeError;
-pub use cutthrough_node::shm::link::{CloseReason, Identity, SendError};
+pub use cutthrough_node::shm::link::{CloseReason, Identity, LIST_MAX, SendError};
 pub use cutthrough_node::shm::receive::ReadError;
 pub use cutthrough_node::shm::rendezvous::AddressError;
-pub use cutthrough_node::sys::xdp::Mode as XdpMode;
+pub use cutthrough_node::sys::xdp::{Mode as XdpMode, XdpError, ring::Broken as XdpBroken};
 pub use cutthrough_node::udp::{Offer, address::UdpAddressError, calls::UdpCallError, probe};
 pub use cutthrough_node::{shm::rendezvous::folder, stat};
 pub use cutthrough_seal::{KeyError, KeyFault, Keys, PrivateKey, PublicKey, SealError, SharedKey};
@@ -117,8 +118,13 @@ pub use cutthrough_segment::page::{Frozen, Landed, Page};
 pub use cutthrough_segment::private::PrivateMemory;
 pub use cutthrough_wire::VERSION as WIRE_VERSION;
 pub use cutthrough_wire::frame::FRAME_VERSION;
+pub use cutthrough_wire::hello::Refusal as HelloRefusal;
+pub use cutthrough_wire::layout::SizeError;
 pub use cutthrough_wire::slot::{CONTROL_MAX, PAYLOAD_MAX};
-pub use cutthrough_wire::token::TOKEN_BYTES;
+pub use cutthrough_wire::token::{TOKEN_BYTES, TOKENS};
+/// What the kernel has said, as its number: in errors such as [`WaitError::System`]. It is that of the crate `rustix`,
+/// and becomes a [`std::io::Error`] by `into()`.
+pub use rustix::io::Errno;
 
 pub use endpoint::Endpoint;
 pub use outgoing::Outgoing;
