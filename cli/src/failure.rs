@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 
+use cutthrough::{MapError, OpenError};
 use rustix::io::Errno;
 
 /// The program could not do what it was asked, or a check that it was asked for failed.
@@ -60,32 +61,21 @@ impl Failure {
         }
     }
 
-    /// Why an address cannot be used. What the system says of one is no use without knowing what it is about.
-    pub fn of_address(error: &(dyn std::error::Error + 'static), remedy: &str) -> Self {
-        let mut causes = std::iter::successors(Some(error), |error| error.source());
-        let remedy = match causes.find_map(|cause| cause.downcast_ref::<io::Error>()).map(io::Error::kind) {
-            Some(io::ErrorKind::AddrInUse) => "choose another port, or end the process that has it",
-            Some(io::ErrorKind::AddrNotAvailable) => "use an address of this machine; 'ip address' lists them",
-            _ => remedy,
-        };
-        Self::from_error(&error, remedy)
-    }
-
     /// An endpoint that could not be opened: memory may be short, or a sandbox stricter than the program expects.
     #[must_use]
-    pub fn of_memory(error: &(dyn std::error::Error + 'static)) -> Self {
-        let causes = std::iter::successors(Some(error), |error| error.source());
-        let mut said = causes.filter_map(|cause| {
-            let of_io = || cause.downcast_ref::<io::Error>()?.raw_os_error().map(Errno::from_raw_os_error);
-            cause.downcast_ref::<Errno>().copied().or_else(of_io)
-        });
-        let remedy = match said.next() {
+    pub fn of_memory(error: &OpenError) -> Self {
+        let said = match error {
+            OpenError::System { errno, .. }
+            | OpenError::Memory(MapError::Create(errno) | MapError::Map { errno, .. }) => Some(*errno),
+            _ => None,
+        };
+        let remedy = match said {
             Some(Errno::PERM | Errno::ACCESS | Errno::NOSYS) => {
                 "let this process make that call, if a sandbox forbids it"
             }
             _ => "use smaller sizes",
         };
-        Self::from_error(&error, remedy)
+        Self::from_error(error, remedy)
     }
 
     /// A process that could not be started. Where a limit is the cause, that one is named.

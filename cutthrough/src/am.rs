@@ -90,11 +90,11 @@ pub use cutthrough_engine::am::{Failure, LARGE, WINDOW};
 pub(crate) use deferred::Answered;
 pub use deferred::Deferred;
 pub(crate) use event::with_words;
-pub use event::{Call, CallError, Ended, Event, Failed, Reply, RequestError, Unanswered};
+pub use event::{Call, CallError, Ended, Event, Failed, Reply, RequestError, ServiceError, Unanswered};
 pub use request::Request;
 pub(crate) use serve::{nanos, upcall};
 pub(crate) use service::Driving;
-pub use service::{Service, ServiceError};
+pub use service::Service;
 pub use way::Body;
 
 use crate::Endpoint;

@@ -191,7 +191,7 @@ impl Region {
         let zeros = PrivateMemory::zeroed(bytes)?;
         let words = bytes.div_ceil(slot as usize).div_ceil(64);
         let mut valid = Vec::new();
-        let failed = |_| MapError::Map { bytes: bytes as u64, source: Errno::NOMEM };
+        let failed = |_| MapError::Map { bytes: bytes as u64, errno: Errno::NOMEM };
         valid.try_reserve_exact(words).map_err(failed)?;
         valid.resize_with(words, AtomicU64::default);
         let valid = valid.into_boxed_slice();

@@ -11,10 +11,10 @@ use cutthrough::{
 fn errno_of(error: &ConnectError) -> Option<Errno> {
     match error {
         ConnectError::Handshake(HandshakeError::Socket(errno)) | ConnectError::System(errno) => Some(*errno),
-        ConnectError::Handshake(HandshakeError::Memory(
-            MapError::Create(errno) | MapError::Map { source: errno, .. },
-        )) => Some(*errno),
-        ConnectError::Address(AddressError::System { source: error, .. }) => Errno::from_io_error(error),
+        ConnectError::Handshake(HandshakeError::Memory(MapError::Create(errno) | MapError::Map { errno, .. })) => {
+            Some(*errno)
+        }
+        ConnectError::Address(AddressError::System { error, .. }) => Errno::from_io_error(error),
         _ => None,
     }
 }

@@ -15,12 +15,12 @@ const MOST: usize = 1 << 20;
 #[derive(Debug, thiserror::Error)]
 pub enum KeyFileError {
     /// It cannot be read.
-    #[error("{path}: {source}; give a key file that this user can read", path = path.display())]
+    #[error("{path}: {error}; give a key file that this user can read", path = path.display())]
     Unreadable {
         /// The file.
         path: PathBuf,
         /// What the system said.
-        source: io::Error,
+        error: io::Error,
     },
     /// Others may read or change it.
     #[error(
@@ -65,7 +65,7 @@ pub fn read_keys(path: impl AsRef<Path>) -> Result<Arc<Keys>, KeyFileError> {
 /// As [`read_keys`], but what is in the file is not looked at.
 pub fn read_key_text(path: impl AsRef<Path>) -> Result<Zeroizing<String>, KeyFileError> {
     let path = path.as_ref();
-    let refuse = |source| KeyFileError::Unreadable { path: path.to_owned(), source };
+    let refuse = |error| KeyFileError::Unreadable { path: path.to_owned(), error };
     let mut file = File::open(path).map_err(refuse)?;
     let about = file.metadata().map_err(refuse)?;
     if let Some(good) = better_mode(&about) {

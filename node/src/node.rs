@@ -158,7 +158,7 @@ impl Node {
     pub fn open(config: Config) -> Result<Self, OpenError> {
         let sizes = config.sizes().map_err(|which| OpenError::Sizes { which, given: config.given(which) })?;
         config.check().map_err(OpenError::Setting)?;
-        let system = |what| move |source| OpenError::System { what, source };
+        let system = |what| move |errno| OpenError::System { what, errno };
         let sleepers = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("epoll"))?;
         let waker = Arc::new(Bell::new().map_err(system("eventfd"))?);
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;

@@ -37,12 +37,12 @@ pub enum MapError {
         most: u64,
     },
     /// The kernel did not map it.
-    #[error("shared memory of {bytes} bytes cannot be mapped: {source}; raise `ulimit -v`, or choose smaller pools")]
+    #[error("shared memory of {bytes} bytes cannot be mapped: {errno}; raise `ulimit -v`, or choose smaller pools")]
     Map {
         /// How much was asked for.
         bytes: u64,
         /// What the kernel said.
-        source: Errno,
+        errno: Errno,
     },
     /// It would take too many of this process's addresses, beside what its peers' memory takes already.
     #[error("no addresses for {bytes} bytes of a peer's memory; close channels, or have peers choose smaller pools")]
@@ -173,7 +173,7 @@ impl Mapping {
         writable: bool,
         room: Option<Room>,
     ) -> Result<Arc<Self>, MapError> {
-        let failed = move |source| MapError::Map { bytes, source };
+        let failed = move |errno| MapError::Map { bytes, errno };
         let bytes = usize::try_from(bytes).map_err(|_| failed(Errno::NOMEM))?;
         let length = mapped_length(bytes);
         let align = usize::try_from(align).map_err(|_| failed(Errno::NOMEM))?;
@@ -183,11 +183,11 @@ impl Mapping {
         // SAFETY: all of the reservation just made, which nobody else knows of.
         let mapped =
             unsafe { mmap(reserved.as_ptr().cast(), length, protection, MapFlags::SHARED | MapFlags::FIXED, file, 0) };
-        if let Err(source) = mapped {
+        if let Err(errno) = mapped {
             // Before Linux 6.12 the reservation is gone by now for some reasons, and another thread may have mapped
             // something there: so it is left as it is. It costs addresses alone, and no peer can bring it about, since
             // what `open` maps has been looked at.
-            return Err(failed(source));
+            return Err(failed(errno));
         }
         let base = reserved;
         if align >= HUGE {

@@ -33,7 +33,7 @@ impl PrivateMemory {
         if bytes == 0 {
             return Ok(Self::default());
         }
-        let failed = |source| MapError::Map { bytes: bytes as u64, source };
+        let failed = |errno| MapError::Map { bytes: bytes as u64, errno };
         let length = Self::length(bytes).ok_or(failed(Errno::NOMEM))?;
         let align = if length >= HUGE { HUGE } else { SMALL };
         let base = aligned(length, align, ProtFlags::READ | ProtFlags::WRITE).map_err(failed)?;
@@ -51,7 +51,7 @@ impl PrivateMemory {
         if bytes <= self.bytes {
             return Ok(());
         }
-        let failed = |source| MapError::Map { bytes: bytes as u64, source };
+        let failed = |errno| MapError::Map { bytes: bytes as u64, errno };
         let (Some(before), Some(length)) = (Self::length(self.bytes), Self::length(bytes)) else {
             return Err(failed(Errno::NOMEM));
         };

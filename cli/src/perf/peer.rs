@@ -302,8 +302,8 @@ pub(super) fn unreachable(error: &ConnectError, seal: &Seal, far: Option<Far<'_>
             let what = format!("the other end does not answer within {time:?}");
             return Failure::new(what, "see that it is not stopped, and may open enough files (ulimit -n)");
         }
-        (ConnectError::NetAddress(UdpAddressError::Socket { source, .. }), _)
-            if source.kind() == io::ErrorKind::WouldBlock =>
+        (ConnectError::NetAddress(UdpAddressError::Socket { error: said, .. }), _)
+            if said.kind() == io::ErrorKind::WouldBlock =>
         {
             "raise the limits of processes and memory (ulimit -u, ulimit -v), or end some"
         }
@@ -322,7 +322,7 @@ pub(super) fn unreachable(error: &ConnectError, seal: &Seal, far: Option<Far<'_>
         (_, Some(far)) => &format!("start '{}'", far.command()),
         (_, None) => "see that the other end runs, and try again",
     };
-    Failure::of_address(error, remedy)
+    Failure::from_error(error, remedy)
 }
 
 /// A process that we have started, which ends with this value.

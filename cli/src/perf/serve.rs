@@ -131,8 +131,8 @@ fn called(address: &str) -> String {
 
 fn refusal(error: impl std::error::Error + 'static) -> Failure {
     let remedy = match (&error as &(dyn std::error::Error + 'static)).downcast_ref() {
-        Some(ListenError::Net(UdpAddressError::Socket { address, source }))
-            if source.kind() == io::ErrorKind::PermissionDenied && address.port() < ask::FIRST_PORT =>
+        Some(ListenError::Net(UdpAddressError::Socket { address, error: said }))
+            if said.kind() == io::ErrorKind::PermissionDenied && address.port() < ask::FIRST_PORT =>
         {
             "choose a port from 1024 on, or run it as root"
         }
@@ -141,14 +141,14 @@ fn refusal(error: impl std::error::Error + 'static) -> Failure {
         ) => "check the address that is given to --listen",
         _ => "see 'cutthrough info'",
     };
-    Failure::of_address(&error, remedy)
+    Failure::from_error(&error, remedy)
 }
 
 /// Whether somebody else listens there.
 fn is_taken(error: &ListenError) -> bool {
     match error {
-        ListenError::Net(UdpAddressError::Socket { source, .. }) => {
-            source.raw_os_error() == Some(Errno::ADDRINUSE.raw_os_error())
+        ListenError::Net(UdpAddressError::Socket { error: said, .. }) => {
+            said.raw_os_error() == Some(Errno::ADDRINUSE.raw_os_error())
         }
         ListenError::Address(AddressError::InUse(_)) => true,
         _ => false,

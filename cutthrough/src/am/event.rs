@@ -239,7 +239,27 @@ pub enum Ended {
     Closed(#[from] CloseReason),
     /// The peer has sent what is no active message; the channel was closed.
     #[error("the peer broke a rule, the channel was closed: {0}")]
-    Broken(#[from] Malformed),
+    Broken(Malformed),
+}
+
+impl From<Malformed> for Ended {
+    fn from(why: Malformed) -> Self {
+        Self::Broken(why)
+    }
+}
+
+/// Why a service could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum ServiceError {
+    /// The system gives no thread, or no socket.
+    #[error("no thread or socket for the service: {0} (too many? raise `ulimit -u` and `ulimit -n`)")]
+    System(std::io::Error),
+}
+
+impl From<std::io::Error> for ServiceError {
+    fn from(error: std::io::Error) -> Self {
+        Self::System(error)
+    }
 }
 
 /// Why a request was not sent.

@@ -22,15 +22,7 @@ pub(crate) use driving::Driving;
 use super::lock::{Held, NodeLock};
 use super::serve::{nanos, upcall};
 use super::watch::{Lately, PATROL, Watch};
-use super::{Crowd, Event, Node};
-
-/// Why a service could not be started.
-#[derive(Debug, thiserror::Error)]
-pub enum ServiceError {
-    /// The system gives no thread, or no socket.
-    #[error("no thread or socket for the service: {0} (too many? raise `ulimit -u` and `ulimit -n`)")]
-    System(#[from] std::io::Error),
-}
+use super::{Crowd, Event, Node, ServiceError};
 
 /// The same while somebody does so for once: longer than any caller looks for its answer.
 const MOMENT: Duration = Duration::from_micros(100);

@@ -65,7 +65,7 @@ impl Node {
         let listener = Listener::open(address)?;
         let flags = epoll::EventFlags::IN;
         epoll::add(&self.sleepers, listener.socket(), epoll::EventData::new_u64(LISTENER), flags)
-            .map_err(|errno| AddressError::System { path: listener.path().to_owned(), source: errno.into() })?;
+            .map_err(|errno| AddressError::System { path: listener.path().to_owned(), error: errno.into() })?;
         self.stat.set_name(address);
         self.leave_door();
         self.listener = Some(listener);

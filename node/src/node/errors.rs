@@ -29,12 +29,12 @@ pub enum OpenError {
     #[error(transparent)]
     Memory(#[from] MapError),
     /// The system refused something else.
-    #[error("{what}: {source}{cure}", cure = cure(*.source))]
+    #[error("{what}: {errno}{cure}", cure = cure(*.errno))]
     System {
         /// What was asked for.
         what: &'static str,
         /// What the system said.
-        source: Errno,
+        errno: Errno,
     },
 }
 

@@ -34,7 +34,7 @@ impl Node {
         if self.config.keys.is_none() && !self.config.insecure {
             return Err(UdpAddressError::NoKey);
         }
-        let refused = |source| UdpAddressError::Socket { address, source };
+        let refused = |error| UdpAddressError::Socket { address, error };
         let udp = Udp::open((ways, address), &self.config, self.generation, &self.waker)?;
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         for fd in udp.watched() {
@@ -86,7 +86,7 @@ impl Node {
             self.net_shown = [0; SHOWN];
         }
         if let Some(net) = &self.net {
-            net.listen().map_err(|source| UdpAddressError::Socket { address: socket, source })?;
+            net.listen().map_err(|error| UdpAddressError::Socket { address: socket, error })?;
         }
         // Where the kernel has chosen the port, that one is the name by which others find it.
         let chosen = self.net_address().filter(|_| socket.port() == 0).map(|local| local.port());

@@ -50,12 +50,12 @@ pub(crate) enum PacketError {
     #[error("the kernel has no memory for the rings ({} KiB); use plain UDP (adapter udp)", .0 >> 10)]
     Memory(usize),
     /// Anything else that the kernel says.
-    #[error("no raw frames on {interface}: {source}; use plain UDP (adapter udp)")]
+    #[error("no raw frames on {interface}: {errno}; use plain UDP (adapter udp)")]
     System {
         /// The name of the interface.
         interface: String,
         /// What it says.
-        source: Errno,
+        errno: Errno,
     },
 }
 
@@ -114,7 +114,7 @@ impl PacketRing {
             Errno::AFNOSUPPORT | Errno::NOPROTOOPT => PacketError::Kernel(release.clone()),
             Errno::NODEV | Errno::NXIO | Errno::NETDOWN => PacketError::Interface(name()),
             Errno::NOMEM | Errno::NOBUFS => PacketError::Memory(size.all()),
-            source => PacketError::System { interface: name(), source },
+            errno => PacketError::System { interface: name(), errno },
         };
         let packets = Packets::open(interface.index, &filter::tap(&rule), size).map_err(refused)?;
         let ring = Self {

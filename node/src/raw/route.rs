@@ -44,12 +44,12 @@ pub(crate) enum RouteError {
     #[error("the kernel's answer about {0} is not understood; use udp: there")]
     Strange(Ipv4Addr),
     /// Anything else that the kernel says.
-    #[error("the kernel does not tell the way to {to}: {source}; use udp: there")]
+    #[error("the kernel does not tell the way to {to}: {errno}; use udp: there")]
     System {
         /// Where to.
         to: Ipv4Addr,
         /// What it says.
-        source: Errno,
+        errno: Errno,
     },
 }
 
@@ -131,9 +131,9 @@ impl Routes {
         fixed[..3].copy_from_slice(&[INET, 32, if from.is_some() { 32 } else { 0 }]);
         let mut attributes = vec![(ROUTE_TO, to.octets())];
         attributes.extend(from.map(|from| (ROUTE_FROM, from.octets())));
-        let answer = self.netlink.ask(GET_ROUTE, &fixed, &attributes).map_err(|source| match source {
+        let answer = self.netlink.ask(GET_ROUTE, &fixed, &attributes).map_err(|errno| match errno {
             Errno::NETUNREACH | Errno::HOSTUNREACH | Errno::ACCESS | Errno::INVAL => RouteError::NoRoute(to),
-            source => RouteError::System { to, source },
+            errno => RouteError::System { to, errno },
         })?;
         let found = Found::read(&answer, from, to)?;
         let interface = self.interface(found.interface, to)?;
@@ -150,10 +150,10 @@ impl Routes {
         fixed[8..12].copy_from_slice(&FIB_MATCH.to_ne_bytes());
         let attributes = [(ROUTE_TO, local.octets())];
         let answer = self.netlink.ask(GET_ROUTE, &fixed, &attributes);
-        let answer = answer.map_err(|source| match source {
+        let answer = answer.map_err(|errno| match errno {
             // No way at all leads there.
             Errno::NETUNREACH | Errno::HOSTUNREACH => RouteError::NotOurs(local),
-            source => RouteError::System { to: local, source },
+            errno => RouteError::System { to: local, errno },
         })?;
         let [kind] = answer.fixed(7);
         let index = answer.attribute(ROUTE_BYTES, ROUTE_INTERFACE).and_then(|value| value.first_chunk::<4>().copied());
@@ -186,7 +186,7 @@ impl Routes {
     fn interface(&mut self, index: u32, to: Ipv4Addr) -> Result<Interface, RouteError> {
         let mut fixed = [0; LINK_BYTES];
         fixed[4..8].copy_from_slice(&index.to_ne_bytes());
-        let system = |source| RouteError::System { to, source };
+        let system = |errno| RouteError::System { to, errno };
         let answer = self.netlink.ask(GET_LINK, &fixed, &[]).map_err(system)?;
         Interface::read(&answer, to)
     }
@@ -199,7 +199,7 @@ impl Routes {
         match self.netlink.ask(GET_NEIGHBOUR, &fixed, &[(NEIGHBOUR_ADDRESS, next.octets())]) {
             Ok(answer) => usable(&answer).ok_or(RouteError::Unresolved(next)),
             Err(Errno::NOENT) => Err(RouteError::Unresolved(next)),
-            Err(source) => Err(RouteError::System { to: next, source }),
+            Err(errno) => Err(RouteError::System { to: next, errno }),
         }
     }
 }

@@ -54,10 +54,16 @@ pub enum CloseReason {
     Died,
     /// The peer broke a rule; nothing that it says is believed any more.
     #[error("the peer broke a rule: {0}")]
-    Breach(#[from] Breach),
+    Breach(Breach),
     /// The peer made no progress within the deadline, in the middle of a payload. What it had sent before is delivered.
     #[error("the peer made no progress within the deadline")]
     Stalled,
+}
+
+impl From<Breach> for CloseReason {
+    fn from(breach: Breach) -> Self {
+        Self::Breach(breach)
+    }
 }
 
 /// Why a message was not sent. It does not arrive; pages that were attached to it have gone back to their pool, with

@@ -37,12 +37,12 @@ pub enum AddressError {
     #[error("path {0:?} is too long for a socket (107 bytes); use a shorter one")]
     TooLong(PathBuf),
     /// The folder for names cannot be used.
-    #[error("folder {path:?}: {source}; set CUTTHROUGH_DIR to a folder of your own with mode 700")]
+    #[error("folder {path:?}: {error}; set CUTTHROUGH_DIR to a folder of your own with mode 700")]
     Folder {
         /// The folder.
         path: PathBuf,
         /// Why.
-        source: std::io::Error,
+        error: std::io::Error,
     },
     /// Somebody else listens under this name.
     #[error("{name} is in use by a running process; choose another name, or end what listens there", name = shown(.0))]
@@ -60,12 +60,12 @@ pub enum AddressError {
     #[error("{name} belongs to another user; ask that user, or use a name of your own", name = shown(.0))]
     Denied(PathBuf),
     /// Anything else that the system says.
-    #[error("{name}: {source}{cure}", name = shown(path), cure = cure_of(source))]
+    #[error("{name}: {error}{cure}", name = shown(path), cure = cure_of(error))]
     System {
         /// The socket or lock.
         path: PathBuf,
         /// What the system said.
-        source: std::io::Error,
+        error: std::io::Error,
     },
 }
 
@@ -110,8 +110,8 @@ fn is_own(path: &Path) -> bool {
 pub fn socket_path(address: &str) -> Result<PathBuf, AddressError> {
     let name = address.strip_prefix("shm:").ok_or_else(|| AddressError::Adapter(address.to_owned()))?;
     if crate::clock::is_simulated() {
-        let source = std::io::Error::new(std::io::ErrorKind::Unsupported, "shared memory knows no simulated time");
-        return Err(AddressError::System { path: name.into(), source });
+        let error = std::io::Error::new(std::io::ErrorKind::Unsupported, "shared memory knows no simulated time");
+        return Err(AddressError::System { path: name.into(), error });
     }
     let path = if name.starts_with('/') {
         PathBuf::from(name)
@@ -129,7 +129,7 @@ pub fn socket_path(address: &str) -> Result<PathBuf, AddressError> {
 fn own_folder() -> Result<PathBuf, AddressError> {
     // Without a slash at its end, behind which a link would be followed.
     let path: PathBuf = folder().components().collect();
-    let refuse = |source| AddressError::Folder { path: path.clone(), source };
+    let refuse = |error| AddressError::Folder { path: path.clone(), error };
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(refuse)?;
     let metadata = std::fs::symlink_metadata(&path).map_err(refuse)?;
     if metadata.is_symlink() {
@@ -422,7 +422,7 @@ pub fn sweep_name(path: &Path) -> bool {
 }
 
 fn system(path: &Path, errno: Errno) -> AddressError {
-    AddressError::System { path: path.to_owned(), source: errno.into() }
+    AddressError::System { path: path.to_owned(), error: errno.into() }
 }
 
 fn explain(error: std::io::Error, path: &Path) -> AddressError {
@@ -430,6 +430,6 @@ fn explain(error: std::io::Error, path: &Path) -> AddressError {
     match error.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::WOULDBLOCK | Errno::ADDRINUSE) => AddressError::InUse(path),
         Some(Errno::ACCESS | Errno::PERM) => AddressError::Denied(path),
-        _ => AddressError::System { path, source: error },
+        _ => AddressError::System { path, error },
     }
 }

@@ -58,12 +58,12 @@ pub enum UdpAddressError {
     #[error("{0} is where nobody is: name one host, as 127.0.0.1 for this one, and the port where it listens")]
     Nowhere(SocketAddr),
     /// The host has no address.
-    #[error("'{host}': {source}")]
+    #[error("'{host}': {error}")]
     Host {
         /// Host and port.
         host: String,
         /// What the resolver said.
-        source: io::Error,
+        error: io::Error,
     },
     /// What stands behind the address is no public key.
     #[error("{address}#: {fault}")]
@@ -86,7 +86,7 @@ pub enum UdpAddressError {
     },
     /// The ring that a helper leases is not to be had.
     #[error("xdp: {0}")]
-    Lease(#[from] Box<LeaseError>),
+    Lease(Box<LeaseError>),
     /// The endpoint has its socket already, for other adapters.
     #[error("this endpoint uses {0}: already; open another one for other adapters")]
     OtherWays(&'static str),
@@ -94,13 +94,19 @@ pub enum UdpAddressError {
     #[error("this endpoint has channels by {0} already: listen before the first call, or open another one")]
     Bound(SocketAddr),
     /// The system does not give the socket.
-    #[error("{address}: {source}{remedy}", remedy = remedy_of(*address, source))]
+    #[error("{address}: {error}{remedy}", remedy = remedy_of(*address, error))]
     Socket {
         /// The address.
         address: SocketAddr,
         /// What the system said.
-        source: io::Error,
+        error: io::Error,
     },
+}
+
+impl From<Box<LeaseError>> for UdpAddressError {
+    fn from(error: Box<LeaseError>) -> Self {
+        Self::Lease(error)
+    }
 }
 
 /// What to do about a socket that is refused, behind a semicolon. Nothing where that is not known.
@@ -139,7 +145,7 @@ pub fn parse(address: &str) -> Result<(Ways, SocketAddr), UdpAddressError> {
     if host.rsplit_once(':').is_none_or(|(name, port)| name.is_empty() || port.parse::<u16>().is_err()) {
         return Err(malformed());
     }
-    let refused = |source| UdpAddressError::Host { host: host.to_owned(), source };
+    let refused = |error| UdpAddressError::Host { host: host.to_owned(), error };
     look_up(host).map_err(refused)?.next().map(|found| (ways, as_told(found))).ok_or_else(malformed)
 }
 
@@ -280,7 +286,7 @@ mod tests {
         assert!(matches!(parse("udp:[fe80::1%no-such-one]:7"), Err(UdpAddressError::Host { .. })));
         let refused = UdpAddressError::Socket {
             address: "[fe80::1]:7".parse().unwrap(),
-            source: io::ErrorKind::InvalidInput.into(),
+            error: io::ErrorKind::InvalidInput.into(),
         };
         assert!(refused.to_string().ends_with("; name its interface, as in [fe80::1%eth0]:7000"), "{refused}");
     }

@@ -168,10 +168,10 @@ fn bind(config: &Config, ways: Ways, address: SocketAddr) -> Result<Datagrams, U
             let why = "a simulated network has no rings; use udp:".into();
             return Err(UdpAddressError::Way { scheme: ways.scheme(), why });
         }
-        return Datagrams::simulated(host, address).map_err(|source| UdpAddressError::Socket { address, source });
+        return Datagrams::simulated(host, address).map_err(|error| UdpAddressError::Socket { address, error });
     }
     let _ = (config, ways);
-    Datagrams::bind(address).map_err(|source| UdpAddressError::Socket { address, source })
+    Datagrams::bind(address).map_err(|error| UdpAddressError::Socket { address, error })
 }
 
 /// The network side of a node.
@@ -200,7 +200,7 @@ impl Udp {
         life: u64,
         waker: &Arc<Waker>,
     ) -> Result<Self, UdpAddressError> {
-        let refused = |source| UdpAddressError::Socket { address, source };
+        let refused = |error| UdpAddressError::Socket { address, error };
         let (socket, ring) = match config.lease().filter(|_| ways == Ways::Xdp) {
             Some(helper) => {
                 let (socket, ring) = lease::take(&helper, address).map_err(Box::new)?;

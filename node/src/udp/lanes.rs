@@ -181,8 +181,8 @@ fn home(local: SocketAddr) -> Result<(SocketAddrV4, Routes, Interface), String> 
 }
 
 fn system(to: Ipv4Addr, error: &io::Error) -> RouteError {
-    let source = rustix::io::Errno::from_io_error(error).unwrap_or(rustix::io::Errno::IO);
-    RouteError::System { to, source }
+    let errno = rustix::io::Errno::from_io_error(error).unwrap_or(rustix::io::Errno::IO);
+    RouteError::System { to, errno }
 }
 
 impl Lanes {

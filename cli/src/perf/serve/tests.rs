@@ -268,8 +268,8 @@ fn a_lane_goes_where_there_is_room() {
         let mut peer = Peer::reach(address, &way).unwrap();
         assert_eq!(peer.lane(&setup()).unwrap().number, 2);
     });
-    let taken = |source: io::Error| {
-        is_taken(&ListenError::Net(UdpAddressError::Socket { address: "127.0.0.1:1".parse().unwrap(), source }))
+    let taken = |error: io::Error| {
+        is_taken(&ListenError::Net(UdpAddressError::Socket { address: "127.0.0.1:1".parse().unwrap(), error }))
     };
     assert!(taken(Errno::ADDRINUSE.into()));
     // A whole interface is taken: no other port of it is better.

@@ -80,12 +80,12 @@ pub enum LeaseError {
     #[error("{0}")]
     Interface(String),
     /// The port is not to be had.
-    #[error("{address}: {source}; choose a free port of an address of this machine")]
+    #[error("{address}: {error}; choose a free port of an address of this machine")]
     Port {
         /// The address.
         address: SocketAddr,
         /// What the system said.
-        source: std::io::Error,
+        error: std::io::Error,
     },
     /// There is no ring.
     #[error(transparent)]
@@ -94,12 +94,12 @@ pub enum LeaseError {
     #[error("{0:?} is there already; end the helper that listens there, or choose another path")]
     Taken(PathBuf),
     /// The place where the two meet cannot be used.
-    #[error("{path:?}: {source}; choose a path in a folder that both the helper and its user may enter")]
+    #[error("{path:?}: {errno}; choose a path in a folder that both the helper and its user may enter")]
     Path {
         /// The path.
         path: PathBuf,
         /// What the system said.
-        source: Errno,
+        errno: Errno,
     },
     /// No helper is there.
     #[error("no helper listens at {0:?}; start 'cutthrough lease' there first, with the rights of root")]
@@ -222,7 +222,7 @@ impl Lease {
         let (Ways::Xdp, SocketAddr::V4(wanted)) = address::parse(address)? else {
             return Err(LeaseError::Address(address.to_owned()));
         };
-        let refused = |source| LeaseError::Port { address: wanted.into(), source };
+        let refused = |error| LeaseError::Port { address: wanted.into(), error };
         let mut routes = Routes::open().map_err(refused)?;
         let home = routes.home(*wanted.ip()).map_err(|error| LeaseError::Interface(error.to_string()))?;
         let port = Datagrams::bind(wanted.into()).map_err(refused)?;
@@ -366,7 +366,7 @@ struct Place {
 
 impl Place {
     fn open(path: &Path) -> Result<Self, LeaseError> {
-        let refused = |source| LeaseError::Path { path: path.to_owned(), source };
+        let refused = |errno| LeaseError::Path { path: path.to_owned(), errno };
         let name = SocketAddrUnix::new(path).map_err(refused)?;
         let socket = unix(SocketType::SEQPACKET, SocketFlags::empty()).map_err(refused)?;
         match bind(&socket, &name) {
@@ -393,7 +393,7 @@ impl Place {
             }
             match accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
-                Err(source) => return Err(LeaseError::Path { path: self.path.clone(), source }),
+                Err(errno) => return Err(LeaseError::Path { path: self.path.clone(), errno }),
                 Ok(socket) => return Ok(Stranger::new(socket)),
             }
         }
@@ -429,13 +429,13 @@ fn is_dead(path: &Path, name: &SocketAddrUnix) -> bool {
 }
 
 fn reach(path: &Path) -> Result<OwnedFd, LeaseError> {
-    let refused = |source| LeaseError::Path { path: path.to_owned(), source };
+    let refused = |errno| LeaseError::Path { path: path.to_owned(), errno };
     let socket = unix(SocketType::SEQPACKET, SocketFlags::NONBLOCK).map_err(refused)?;
     let name = SocketAddrUnix::new(path).map_err(refused)?;
     match retry_on_intr(|| connect(&socket, &name)) {
         Ok(()) => Ok(socket),
         Err(Errno::NOENT | Errno::CONNREFUSED) => Err(LeaseError::Nobody(path.to_owned())),
-        Err(source) => Err(refused(source)),
+        Err(errno) => Err(refused(errno)),
     }
 }
 
