@@ -31,7 +31,7 @@
 //!
 //! # Types
 //!
-//! What a method takes and gives is a [`Message`]: numbers, `bool`, `()`, `String`, `Option`, `Vec` and tuples are, and
+//! What a method takes and gives is a [`Message`]: numbers, `String`, `Option`, `Vec`, maps, tuples and more are, and
 //! a type of one's own is once it says how it becomes bytes, for which [`Message`] has an example. Both sides have to
 //! have the same definition of the method; a call or a reply of another type ends in an error.
 //!
@@ -119,7 +119,9 @@ mod slot;
 #[cfg(feature = "tower")]
 mod tower;
 mod turn;
+mod values;
 
+use std::fmt;
 use std::marker::PhantomData;
 
 pub use client::Client;
@@ -140,7 +142,6 @@ const INLINE: usize = 58;
 const LONGEST: usize = 1 << 30;
 
 /// A procedure of a server: its number, and the types of its request and its reply.
-#[derive(Debug)]
 pub struct Method<Q, R> {
     number: u16,
     idempotent: bool,
@@ -156,6 +157,15 @@ impl<Q, R> Clone for Method<Q, R> {
 }
 
 impl<Q, R> Copy for Method<Q, R> {}
+
+impl<Q, R> fmt::Debug for Method<Q, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { number, idempotent, most, types: _ } = self;
+        let mut shown = f.debug_struct("Method");
+        shown.field("number", number).field("idempotent", idempotent).field("at_most", most);
+        shown.finish_non_exhaustive()
+    }
+}
 
 impl<Q, R> Method<Q, R> {
     /// The method of this number, below [`RESERVED`](crate::am::RESERVED).

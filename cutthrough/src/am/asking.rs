@@ -1,5 +1,6 @@
 //! A request that carries more than words: how it is put together and made.
 
+use std::fmt;
 use std::time::Duration;
 
 use cutthrough_engine::am::Ask;
@@ -290,4 +291,26 @@ pub struct Unsent<'a> {
     pub body: Body<'a>,
     /// The place for the reply's payload, for which no token is good any more.
     pub landing: Option<Landing>,
+}
+
+impl fmt::Display for Unsent<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl std::error::Error for Unsent<'_> {}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error;
+
+    use super::{Body, RequestError, Unsent};
+
+    #[test]
+    fn a_request_that_was_not_sent_says_why() {
+        let unsent = Unsent { error: RequestError::Closed, body: Body::None, landing: None };
+        assert_eq!(unsent.to_string(), RequestError::Closed.to_string());
+        assert!(unsent.source().is_none(), "it has said so");
+    }
 }

@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::time::Duration;
 
-/// A value that travels as bytes: numbers, `bool`, `char`, `()`, `String`, `Duration`, `Option`, `Result`, `Vec`,
-/// arrays, maps, tuples of up to eight values, and whatever else has this trait. Numbers are little-endian; where
-/// several values follow each other, each says its length first, unless they are the numbers of a list or an array. A
-/// map is the list of its pairs.
+/// A value that travels as bytes: numbers, `bool`, `char`, `()`, `String`, `Duration`, `SocketAddr`, `Option`,
+/// `Result`, `Box`, `Vec`, arrays, maps, sets, tuples of up to eight values, what names memory
+/// ([`Key`](crate::rma::Key), [`Extent`](crate::rma::Extent), [`Token`](crate::Token)), and whatever else has this
+/// trait. Numbers are little-endian; where several values follow each other, each says its length first, unless they
+/// are the numbers of a list or an array. A map is the list of its pairs, a set that of its values.
 ///
 /// A type of one's own is written as what it is made of:
 ///
@@ -313,6 +314,7 @@ macro_rules! tuples {
 }
 
 tuples! {
+    A 0;
     A 0, B 1;
     A 0, B 1, C 2;
     A 0, B 1, C 2, D 3;
@@ -405,6 +407,7 @@ mod tests {
             read::<char>(&bytes)?;
             read::<Duration>(&bytes)?;
             read::<[u16; 4]>(&bytes)?;
+            read::<(String,)>(&bytes)?;
             read::<[u8; 4]>(&bytes)?;
             read::<Result<char, String>>(&bytes)?;
             read::<BTreeMap<u8, u8>>(&bytes)?;

@@ -1,5 +1,6 @@
 //! Calls under way: waited for by a thread, and awaited.
 
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -127,11 +128,16 @@ impl Drop for RawPending<'_> {
 
 /// A call of a method under way. Dropped before it is done, it is cancelled: its reply is thrown away when it comes,
 /// and its server is told. To drop it waits for nobody, and may happen anywhere.
-#[derive(Debug)]
 #[must_use = "a call is made when it is awaited"]
 pub struct Pending<R> {
     raw: RawPending<'static>,
     result: fn(Result<Reply, RawError>) -> Result<R, RpcError>,
+}
+
+impl<R> fmt::Debug for Pending<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pending").field("raw", &self.raw).finish_non_exhaustive()
+    }
 }
 
 impl<R: Message> Pending<R> {

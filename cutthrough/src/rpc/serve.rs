@@ -1,6 +1,7 @@
 //! Who serves: at once, later, or with the request in hand.
 
 use std::any::Any;
+use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
@@ -18,6 +19,14 @@ impl<T: Into<String>> From<T> for Refusal {
         Self(words.into())
     }
 }
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Refusal {}
 
 impl Refusal {
     /// The words that are sent, cut at a letter.
@@ -226,11 +235,16 @@ fn asked<Q: Message>(most: usize, mut request: Request<'_>) -> Option<(Q, Reques
 
 /// The right to answer a call later, on any thread. Dropped without an answer, it ends the call as
 /// [`Failure::Abandoned`], or as [`Failure::Panicked`] if the thread panics.
-#[derive(Debug)]
 #[must_use = "dropped, it ends the call without an answer"]
 pub struct Answer<R> {
     deferred: Deferred,
     gives: PhantomData<fn(R)>,
+}
+
+impl<R> fmt::Debug for Answer<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Answer").field(&self.deferred).finish()
+    }
 }
 
 impl<R: Message> Answer<R> {

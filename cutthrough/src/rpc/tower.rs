@@ -1,15 +1,27 @@
 //! A method of a server as a `tower_service::Service`.
 
+use std::fmt;
 use std::task::{Context, Poll};
 
 use super::{Client, Message, Method, Pending, RpcError};
 
 /// One method of a [`Client`]'s server, for stacks of `tower` layers. Always ready: a full window is waited for by the
 /// call itself.
-#[derive(Debug, Clone)]
 pub struct Tower<Q, R> {
     client: Client,
     method: Method<Q, R>,
+}
+
+impl<Q, R> Clone for Tower<Q, R> {
+    fn clone(&self) -> Self {
+        Self { client: self.client.clone(), method: self.method }
+    }
+}
+
+impl<Q, R> fmt::Debug for Tower<Q, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tower").field("client", &self.client).field("method", &self.method).finish()
+    }
 }
 
 impl<Q, R> Tower<Q, R> {
