@@ -125,10 +125,11 @@ pub struct Settings {
     /// Requests that this node may have under way on a channel: 1 to [`WINDOW`], which is the default. Only with the
     /// default does it ask for the larger window of [`LARGE`] when it needs one.
     pub window: u32,
-    /// How long a reply may take where the call says nothing else: of a client of [`rpc`](crate::rpc), too.
+    /// How long a reply may take where the call says nothing else: of a client of [`rpc`](crate::rpc), too. Default:
+    /// 10 s.
     pub deadline: Duration,
     /// Requests whose answer was put off ([`Request::defer`]) at a time, at least 1; while there are so many, others
-    /// get [`Failure::Busy`] before their handler runs.
+    /// get [`Failure::Busy`] before their handler runs. Default: 1024.
     pub serve: usize,
 }
 

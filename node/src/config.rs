@@ -41,40 +41,45 @@ impl PageSize {
 /// The settings of an endpoint. All memory is reserved address space until it is touched.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Page size of the endpoint's pool and landing memory.
+    /// Page size of the endpoint's pool and landing memory. Default: 4 KiB.
     pub page_size: PageSize,
     /// Slots of each channel's ring: how many control messages may be on their way. A power of two, 16 to 65,536. With
     /// fewer than 512 a fast sender waits for the receiver's counter (measured: 256 slots cost a third of the rate).
+    /// Default: 1024.
     pub slots: u32,
     /// Bytes of each channel's pool, from which payloads are sent by reference. With a ring of AF_XDP as
     /// many pools as 16 MiB hold, up to 16, lie in its memory, which is locked: pages of those are sent without a copy.
-    /// Pools that are longer than that do not.
+    /// Pools that are longer than that do not. Default: 64 MiB.
     pub pool_bytes: u64,
     /// Bytes of each channel's landing memory, into which the peer puts payloads where the free queue or a token says;
     /// over a network also those from pages for which neither says anything. Of these, one that finds no room there,
-    /// and never would, is read as if it came from private memory.
+    /// and never would, is read as if it came from private memory. Default: 64 MiB.
     pub landing_bytes: u64,
     /// Bytes of each channel's staging ring, through which private payloads are pulsed. A power of two from 64 KiB. How
     /// much of it is used, from 256 KiB to all, is found by measuring what is quicker on this machine. Over a network
     /// no message is taken while copies of so much private memory are kept for a peer that has not acknowledged it.
+    /// Default: 2 MiB.
     pub staging_bytes: u32,
-    /// How stages cut payloads into pulses. Leave it alone, except to compare.
+    /// How stages cut payloads into pulses. Leave it alone, except to compare. Default: adaptive.
     pub policy: Policy,
     /// How long an operation that needs the peer (a send that waits for room, a read that waits for bytes) may go
     /// without any progress before it ends in an error; over a network, progress of its channel, where a payload may
     /// wait behind others. For as long, and no less than [`Config::silence`], a channel over a network that was closed
-    /// waits for its peer to take what was sent. Longer than nothing.
+    /// waits for its peer to take what was sent. Longer than nothing. Default: 10 s; a payload that has waited so long
+    /// ends its channel ([`Stalled`](crate::shm::link::CloseReason::Stalled)).
     pub deadline: Duration,
     /// How long nothing may be heard of a peer on another machine before it is taken for dead: three round trips at
     /// least, so 900 ms are enough for every way on the ground; more where many frames are lost. A caller of which
     /// nothing is heard after it was let in is kept for as long, and for a second at least. So long does `drop` wait
-    /// for what was sent to arrive, too, but for one to five seconds whatever this says. Longer than nothing.
+    /// for what was sent to arrive, too, but for one to five seconds whatever this says. Longer than nothing. Default:
+    /// 900 ms.
     pub silence: Duration,
-    /// Keys for channels to other machines: what the endpoint proves itself with, and whom it believes.
+    /// Keys for channels to other machines: what the endpoint proves itself with, and whom it believes. Default: none,
+    /// so there are no such channels.
     pub keys: Option<Arc<Keys>>,
-    /// Whether channels to other machines may be plain text where no key is configured.
+    /// Whether channels to other machines may be plain text where no key is configured. Default: no.
     pub insecure: bool,
-    /// How payloads get from a ring of the adapter `xdp` to where they belong.
+    /// How payloads get from a ring of the adapter `xdp` to where they belong. Default: the cheaper way, as measured.
     pub placement: Placement,
     /// Where the program of the adapter `xdp` runs, and who moves its frames; if nothing is said, the best that the
     /// interface has: zero copy, then native, then generic. On a veth it is generic: the driver copies each frame into
@@ -84,13 +89,13 @@ pub struct Config {
     /// Which queue of its interface a ring of the adapter `xdp` serves, counted from 0: one that no other ring has.
     /// Datagrams that come on others come by the socket, more slowly: have the network adapter send them to this queue
     /// (`ethtool -N`). Rings at other queues may be of other processes; to come where one is takes
-    /// `CAP_SYS_ADMIN`, and Linux 5.14.
+    /// `CAP_SYS_ADMIN`, and Linux 5.14. Default: 0.
     pub xdp_queue: u32,
     /// Whether an endpoint at `net:` has a ring of AF_XDP too, beside its socket and its packet ring, if there can be
     /// one; payloads are copied out of it. It has to be asked for, because it concerns others: an interface has room
     /// for one XDP program and those that share it, some drivers stop all traffic for a moment when it is attached, and
     /// in generic mode the kernel copies all that arrives there once more, trains for the endpoint's own socket too. So
-    /// it is for many short messages and few long ones, at an interface that nobody else needs.
+    /// it is for many short messages and few long ones, at an interface that nobody else needs. Default: no.
     pub net_xdp: bool,
     /// The Unix socket of a helper that leases a ring of the adapter `xdp`, for a process that may open none itself:
     /// see [`Lease`](crate::raw::xdp::lease::Lease). The endpoint's address has to be the one that the ring was opened
@@ -98,7 +103,7 @@ pub struct Config {
     /// environment says. A leased ring places payloads by copy. Other adapters do not look at it.
     pub lease: Option<PathBuf>,
     /// Most channels of the endpoint, on this machine and to others together; further peers are refused by name. One
-    /// that was closed here is none of them any more. One at least.
+    /// that was closed here is none of them any more. One at least. Default: 4096.
     pub channels: u32,
     /// The host of a simulated network that the endpoint is on: its addresses of the form `udp:HOST:PORT` are of that
     /// network, and others are refused.
