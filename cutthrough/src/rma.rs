@@ -407,13 +407,14 @@ impl Owner {
             None => {
                 if let Some(waiting) = Waiting::new(self, handler, request, queue) {
                     queue.join(&region, waiting);
-                    self.is_awaited(&region);
+                    self.note_awaited(&region);
                 }
             }
         }
     }
 
-    fn is_awaited(&self, region: &Region) {
+    /// Something waits for the region's bytes.
+    fn note_awaited(&self, region: &Region) {
         let mut awaited = self.awaited.lock().unwrap_or_else(PoisonError::into_inner);
         if !awaited.iter().any(|its| std::ptr::eq(its.as_ptr(), Arc::as_ptr(&region.inside))) {
             awaited.retain(|its| its.strong_count() > 0);

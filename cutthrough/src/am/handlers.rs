@@ -128,8 +128,8 @@ impl Node {
         args: Args,
         run: impl FnMut(&mut T, Request<'_>) + Send + 'static,
     ) {
-        let (payload, run) = (self.inside.endpoint.page_bytes() as usize, self.with_its_state(run));
-        self.register(handler, Registered { args, payload, takes: Takes::Copied, admits: None, run });
+        let most = self.inside.endpoint.page_bytes() as usize;
+        self.register_with(handler, (args, most, Takes::Copied), run);
     }
 
     /// Registers a handler of long requests with payloads of up to `most` bytes. A payload has no place of its own
@@ -155,21 +155,23 @@ impl Node {
         most: usize,
         run: impl FnMut(&mut T, Request<'_>) + Send + 'static,
     ) {
-        let run = self.with_its_state(run);
-        self.register(handler, Registered { args, payload: most, takes: Takes::AsItIs, admits: None, run });
+        self.register_with(handler, (args, most, Takes::AsItIs), run);
     }
 
-    /// A handler that has use for the state.
-    ///
-    /// # Panics
-    /// If the state is no `T`.
-    fn with_its_state<T: Any>(&self, mut run: impl FnMut(&mut T, Request<'_>) + Send + 'static) -> Run {
+    /// Registers a handler that has use for the state.
+    fn register_with<T: Any>(
+        &mut self,
+        handler: u16,
+        (args, payload, takes): (Args, usize, Takes),
+        mut run: impl FnMut(&mut T, Request<'_>) + Send + 'static,
+    ) {
         assert!(self.state.is::<T>(), "the state of the node is of another type");
-        Box::new(move |state, request| {
+        let run: Run = Box::new(move |state, request| {
             if let Some(state) = state.downcast_mut() {
                 run(state, request);
             }
-        })
+        });
+        self.register(handler, Registered { args, payload, takes, admits: None, run });
     }
 
     /// As [`Node::long`], but the handler runs when all of the payload has come; requests of other channels are served
@@ -193,8 +195,7 @@ impl Node {
         most: usize,
         run: impl FnMut(&mut T, Request<'_>) + Send + 'static,
     ) {
-        let run = self.with_its_state(run);
-        self.register(handler, Registered { args, payload: most, takes: Takes::Whole, admits: None, run });
+        self.register_with(handler, (args, most, Takes::Whole), run);
     }
 
     fn register(&mut self, handler: u16, registered: Registered) {

@@ -18,8 +18,7 @@ use crate::sys::datagram::TRAIN_BYTES;
 
 /// For how many nanoseconds a batch may wait for room in a socket, while others wait behind it.
 const BLOCKED_NS: u64 = 5_000_000;
-/// Bytes of a batch that finds room in the endpoint's socket though much is on its way; and of a payload that is not
-/// compared.
+/// Bytes of a batch that finds room in the endpoint's socket though much is on its way.
 const SHORT: usize = 2048;
 /// Bytes of a train of which it counts what it costs to send it in either way.
 const LONG: usize = 24 << 10;
@@ -96,7 +95,7 @@ impl Core {
         }
         let bare = self.net.is_bare(channel);
         // Plain pages are always named, and what is shorter travels with control messages.
-        let either = |load: &Outgoing| load.len() > SHORT && !(bare && load.lies_in_pages());
+        let either = |load: &Outgoing| load.len() > super::send::SHORT && !(bare && load.lies_in_pages());
         let first = self.batch.first().and_then(|message| self.net.load(channel, message));
         let from = self.sources.as_ref().and_then(|sources| sources.get(channel));
         if first.is_some_and(either)

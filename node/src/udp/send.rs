@@ -28,7 +28,7 @@ use crate::sys::lent::lend;
 
 /// Bytes of a payload in one frame that waits for others as a control message does, at most: so many are counted, not
 /// measured.
-const SHORT: usize = 2048;
+pub(super) const SHORT: usize = 2048;
 /// Bytes of a payload that wait although they have to be copied twice for that, at most: to copy so many takes about as
 /// long as a call of the kernel that they may save.
 const COPIED_TWICE: usize = 16 << 10;

@@ -101,17 +101,19 @@ fn arrives_as_it_was(config: &Config) {
     }
 }
 
-/// Which of the two costs less is learnt from both: some trains of each message would go from where they lie, were it
-/// not for trials.
+/// Which of the two costs less is learnt from both, whichever it is here.
 #[test]
 fn trains_are_tried_in_both_ways() {
-    const MESSAGES: u64 = 120;
     let Some(wire) = wire() else { return };
     for config in [Config::default(), sealed()] {
         let (near, far, channel) = joined_with(&wire, &config);
-        (0..MESSAGES).for_each(|number| carry(&near, &far, channel, &payload(200_000, number.to_le_bytes()[0])));
+        let mut laid_out = [0; 2];
+        for seed in 0..120 {
+            laid_out[usize::from(near.shared.lock().joined.as_ref().unwrap().lays_out())] += 1;
+            carry(&near, &far, channel, &payload(200_000, seed));
+        }
         let spliced = near.tally().1.joins.spliced;
-        assert!((10..MESSAGES * 7 / 2).contains(&spliced), "{spliced} of four trains each");
+        assert!(spliced >= 10 && laid_out.iter().all(|messages| *messages >= 4), "{laid_out:?}, {spliced} trains");
     }
 }
 
