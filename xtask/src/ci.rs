@@ -93,7 +93,17 @@ pub(crate) fn run(root: &Path) -> bool {
     let (verdict, left) = (if failed == 0 { "ok" } else { "FAILED" }, all.saturating_sub(passed + failed));
     let time = seconds(begun);
     println!("\ntest result: {verdict}. {passed} passed; {failed} failed; {left} ignored; finished in {time}");
+    if failed != 0 {
+        // A full disk makes compilers and linkers die in ways that do not name it.
+        println!("free on the disk: {}", free_space(root).as_deref().unwrap_or("not known"));
+    }
     failed == 0 && left == 0
+}
+
+/// How much may still be written below `root`, as `df` says it.
+fn free_space(root: &Path) -> Option<String> {
+    let ran = Command::new("df").args(["-h", "--output=avail"]).arg(root).stdin(Stdio::null()).output().ok()?;
+    Some(String::from_utf8_lossy(&ran.stdout).lines().nth(1)?.trim().to_owned())
 }
 
 /// Runs steps until one fails, here or beside them.
