@@ -281,7 +281,7 @@ impl Batch {
             (held.last, held.end) = (message, offset + len);
         }
         let at = self.own.len();
-        self.own.extend(&header.to_bytes());
+        self.own.extend_with(|| header.to_bytes());
         if let Some(opening) = opening {
             let mut opening = *opening;
             let (plain, place) = opening.split_at_mut(OPENING_BYTES - SEAL_BYTES);

@@ -67,11 +67,28 @@ impl Own {
         self.vec.resize(self.vec.len() + by, 0);
     }
 
+    #[inline]
     pub(super) fn extend(&mut self, bytes: &[u8]) {
         if self.hold.is_none() {
             self.vec.extend_from_slice(bytes);
-            return;
+        } else {
+            self.extend_hold(bytes);
         }
+    }
+
+    /// As [`Own::extend`], with what is made only where it is written: from registers. What was laid down in parts first
+    /// and is then read as a whole waits until all that was written before, a whole payload, has left the core.
+    #[inline]
+    pub(super) fn extend_with<const N: usize>(&mut self, make: impl Fn() -> [u8; N]) {
+        if self.hold.is_none() {
+            self.vec.extend_from_slice(&make());
+        } else {
+            self.extend_hold(&make());
+        }
+    }
+
+    #[cold]
+    fn extend_hold(&mut self, bytes: &[u8]) {
         let at = self.len();
         self.grow(bytes.len());
         self.bytes_mut()[at..].copy_from_slice(bytes);
