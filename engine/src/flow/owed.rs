@@ -6,7 +6,9 @@
 //! * after half of what its sender has in flight, 16 KiB at least and 256 KiB at most: less in flight is less memory
 //!   that leaves the caches before it is used again, and a window that is not used up; less than 16 KiB, too, where
 //!   the sender says that its window holds it back, as one does that losses have made small;
-//! * after a quarter of a round trip.
+//! * after a quarter of a round trip in which nothing more came, and after a whole one in any case. While a stream goes
+//!   on its bytes count: by time alone who only receives, and knows how short the round trip is, would acknowledge every
+//!   train.
 //!
 //! But an application that answers what comes acknowledges it by that, and if it waits for the answer to go out, or for
 //! the rest of what it answers to come in, an acknowledgement alone holds up just that. How long answers usually take
@@ -34,7 +36,8 @@ const COMPANY: u64 = 4;
 pub struct Owed {
     /// When the first of the frames came, and bytes of all of them.
     frames: Option<(Instant, u64)>,
-    /// When the last one may have come at the earliest.
+    /// When the last one was there, and when it may have come at the earliest.
+    last: Instant,
     newest: Instant,
     /// Bytes that its sender had in flight, and whether its window holds it back.
     in_flight: u64,
@@ -53,7 +56,8 @@ impl Owed {
     pub fn came(&mut self, bytes: u64, (in_flight, waits): (u64, bool), (now, looked): (Instant, Instant)) {
         let (since, before) = self.frames.unwrap_or((now, 0));
         self.frames = Some((since, before.saturating_add(bytes)));
-        (self.newest, self.in_flight, self.waits) = (looked.min(now), in_flight, waits);
+        (self.last, self.newest) = (now, looked.min(now));
+        (self.in_flight, self.waits) = (in_flight, waits);
     }
 
     /// They were of messages, which the application may answer.
@@ -102,7 +106,8 @@ impl Owed {
             return Some(since);
         }
         if !answered {
-            return Some(since.after((round / 4).clamp(WAIT.0, WAIT.1)));
+            let quiet = self.last.after((round / 4).clamp(WAIT.0, WAIT.1));
+            return Some(quiet.min(since.after(round.clamp(WAIT.0, WAIT.1))));
         }
         Some(since.after((self.company + round / 2).clamp(WAIT.0, WAIT.1)))
     }
@@ -163,8 +168,30 @@ mod tests {
         came(&mut owed, 1 << 10, 2_000);
         assert_eq!(owed.at(ROUND), Some(at(1_000)), "at once");
         owed.came(0, (1 << 30, false), (at(3_000), at(3_000)));
-        assert_eq!(owed.at(ROUND), Some(at(11_000)));
+        assert_eq!(owed.at(ROUND), Some(at(13_000)));
         assert_eq!((owed.at(0), owed.at(u64::MAX)), (Some(at(6_000)), Some(at(1_001_000))));
+    }
+
+    /// Who knows how short the round trip is tells no more often for that, as long as the stream goes on; and who sends
+    /// little at a time hears of it after a round trip all the same.
+    #[test]
+    fn a_stream_that_goes_on_is_acknowledged_by_its_bytes() {
+        let mut owed = settled();
+        let mut told = 0;
+        for train in 0..400 {
+            let now = train * 9_000;
+            owed.came(64_000, (512_000, false), (at(now), at(now)));
+            if owed.at(ROUND) == Some(at(now)) || owed.at(ROUND).is_some_and(|due| due < at(now + 9_000)) {
+                owed.goes(at(now), true);
+                told += 1;
+            }
+        }
+        assert_eq!(told, 100, "half of what is in flight is four trains");
+        let mut owed = settled();
+        for turn in 0..5 {
+            came(&mut owed, 64, 8_000 * turn);
+        }
+        assert_eq!(owed.at(ROUND), Some(at(40_000)));
     }
 
     #[test]
@@ -201,7 +228,7 @@ mod tests {
         assert_eq!(owed.at(ROUND), Some(at(1_000)), "at once");
         // One that is not full waits for more of the same.
         owed.came(1, (6_000, false), (at(3_000), at(3_000)));
-        assert_eq!(owed.at(ROUND), Some(at(11_000)));
+        assert_eq!(owed.at(ROUND), Some(at(13_000)));
     }
 
     #[test]
