@@ -276,20 +276,25 @@ impl Region {
         word.is_some_and(|word| word.load(Ordering::SeqCst) >> (slot % 64) & 1 == 1)
     }
 
-    /// Sleeps until a slot is [valid](Self::is_valid), on any thread but that which drives the node: whether it is in
-    /// time. False at once for a slot that there is not.
+    /// Sleeps until a slot is [valid](Self::is_valid), on any thread but that which drives the node: whether it was
+    /// found so in time, whatever has become of it since. False at once for a slot that there is not.
     #[must_use]
     pub fn wait_until_valid(&self, slot: u32, timeout: Duration) -> bool {
-        if self.is_valid(slot) || u64::from(slot) * u64::from(self.inside.slot) >= self.inside.len {
-            return self.is_valid(slot);
+        if u64::from(slot) * u64::from(self.inside.slot) >= self.inside.len {
+            return false;
+        }
+        if self.is_valid(slot) {
+            return true;
         }
         // SYNC POINT validated: whoever sets the bit either sees this, or did so before the look below.
         self.inside.sleepers.fetch_add(1, Ordering::SeqCst);
         let sleep = self.inside.sleep.lock().unwrap_or_else(PoisonError::into_inner);
         let slept = self.inside.validated.wait_timeout_while(sleep, timeout, |()| !self.is_valid(slot));
-        drop(slept.unwrap_or_else(PoisonError::into_inner));
+        // Not looked at again: it may have been made invalid since, for the next page.
+        let (sleep, slept) = slept.unwrap_or_else(PoisonError::into_inner);
+        drop(sleep);
         self.inside.sleepers.fetch_sub(1, Ordering::Relaxed);
-        self.is_valid(slot)
+        !slept.timed_out()
     }
 
     /// Slots that are valid.

@@ -450,3 +450,21 @@ fn who_waits_for_a_page_has_it_when_it_is_there(over: Over) {
         }
     });
 }
+
+/// It was said that nothing had come, long before the time was over, where the slot was wanted for the next page.
+#[test]
+fn who_waits_for_a_page_hears_of_it_though_its_slot_is_emptied_again() {
+    let region = Region::new(PAGE as usize, PAGE);
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                region.validate(0);
+                region.invalidate(0);
+            }
+        });
+        let came = (0..20_000).take_while(|_| region.wait_until_valid(0, PATIENCE)).count();
+        over.store(true, Ordering::Relaxed);
+        assert_eq!(came, 20_000);
+    });
+}
