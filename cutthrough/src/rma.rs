@@ -35,6 +35,7 @@
 //! # }
 //! ```
 
+mod batches;
 mod extents;
 mod operations;
 mod remote;

@@ -7,16 +7,11 @@ use cutthrough_node::clock;
 use cutthrough_node::incoming::{Channel, Payload};
 use cutthrough_node::shm::grant::NoMemory;
 
+use super::batches::{BATCH, batches, pieces, to_slots};
 use super::extents::{EXTENT_BYTES, Extent};
 use super::{ATOMIC, AWAIT, Atomic, GATHER, GET, Key, Locked, PUT, Region, SCATTER};
 use crate::am::{Body, Call, CallError, Failure, Node, Reply, RequestError, Unanswered};
 
-/// Bytes of one message of a batch, without the list of its runs: what is under way then stays in a second-level cache
-/// between the copy in and the copy out. Measured with 20,000 random pages of 16 KiB: 64 KiB is about 6 per cent faster
-/// than 256 KiB.
-const BATCH: usize = 64 << 10;
-/// Most runs in one message.
-const LIST: usize = 512;
 /// Messages of a batch under way.
 const DEPTH: usize = 8;
 /// Looks in vain before a batch sleeps.
@@ -28,6 +23,10 @@ const HELD: Duration = Duration::from_millis(1);
 const GRACE: Duration = Duration::from_secs(1);
 
 /// A peer's region, as this node uses it. Each operation returns when the owner has done it, or when its time is over.
+///
+/// What ends as [`NotSent`](CallError::NotSent), but for [`Lost`](RequestError::Lost), has asked the owner for nothing,
+/// and can be done again: there was no room for it in time, say. If anything was sent by then, be it the first piece of
+/// many, it is `Late`, or `Lost`.
 ///
 /// What is [`Late`](CallError::Late) may have been done, and may be done later still: the owner is told how much time
 /// was left when the request was sent, and when nobody waits for it any more, but not how long the request has lain
@@ -96,6 +95,12 @@ impl<'n> Remote<'n> {
         key.into_iter().chain(words.into_iter().flat_map(u64::to_le_bytes)).collect()
     }
 
+    /// Waits for room: how much time is left then.
+    fn room(&mut self, until: Instant) -> Result<Duration, RequestError> {
+        self.node.wait_for_room(self.channel, self.timeout)?;
+        Some(left(until)).filter(|left| !left.is_zero()).ok_or(RequestError::TimedOut(self.timeout))
+    }
+
     fn finish(&mut self, call: Result<Call, RequestError>, until: Instant) -> Result<Reply, Unanswered> {
         self.node.wait_for(call?, until)
     }
@@ -143,11 +148,11 @@ impl<'n> Remote<'n> {
         };
         let mut wrong = None;
         let many = bytes.len().div_ceil(most).max(1);
-        let all = self.run((many, 0), (until, Duration::ZERO), send, |_, result| {
+        let ran = self.run((many, 0), (until, Duration::ZERO), send, |_, result| {
             wrong = wrong.take().or(result.err());
             None
         });
-        wrong.map_or(all, Err)
+        ran.over(wrong, self.timeout)
     }
 
     /// Reads bytes of the region, from `offset` on; more than 64 KiB in several pieces, some of which are under way at
@@ -161,11 +166,7 @@ impl<'n> Remote<'n> {
         if into.len() > BATCH {
             return self.get_pieces(offset, into, until);
         }
-        self.node.wait_for_room(self.channel, left(until))?;
-        let left = left(until);
-        if left.is_zero() {
-            return Err(CallError::Late.into());
-        }
+        let left = self.room(until)?;
         let args = get_args(self.key, offset, into.len());
         let call = self.node.ask(self.channel, GET).args(&args).within(left).send();
         let mut reply = self.finish(call, until)?;
@@ -191,7 +192,7 @@ impl<'n> Remote<'n> {
             node.ask(channel, GET).args(&args).impatient().within(left).tally(tally).send()
         };
         let mut wrong = None;
-        let all = self.run((many, 0), (until, Duration::ZERO), send, |number, result| {
+        let ran = self.run((many, 0), (until, Duration::ZERO), send, |number, result| {
             let place = &mut into[piece(number)];
             let taken = result.and_then(|mut reply| {
                 if reply.payload_len() != place.len() {
@@ -207,7 +208,7 @@ impl<'n> Remote<'n> {
             wrong = wrong.take().or(taken.err());
             None
         });
-        wrong.map_or(all, Err)
+        ran.over(wrong, self.timeout)
     }
 
     /// Adds to the 8 bytes at `offset`, a multiple of 8, as a little-endian number: what it was before.
@@ -236,14 +237,10 @@ impl<'n> Remote<'n> {
 
     fn atomic(&mut self, which: Atomic, offset: u64, operand: u64, expected: u64) -> Result<u64, Unanswered> {
         let until = self.until();
-        self.node.wait_for_room(self.channel, self.timeout)?;
+        let left = self.room(until)?;
         let mut args = self.key.0.to_le_bytes().to_vec();
         args.extend_from_slice(&(which as u32).to_le_bytes());
         args.extend([offset, operand, expected].into_iter().flat_map(u64::to_le_bytes));
-        let left = left(until);
-        if left.is_zero() {
-            return Err(CallError::Late.into());
-        }
         let call = self.node.ask(self.channel, ATOMIC).args(&args).within(left).send();
         let reply = self.finish(call, until)?;
         if reply.args().len() != 8 {
@@ -381,7 +378,7 @@ impl<'n> Remote<'n> {
         };
         let mut valid = vec![Some(false); runs.len()];
         let mut wrong = None;
-        let all = self.run((awaited + batches.len(), awaited), (until, grace), send, |number, result| {
+        let ran = self.run((awaited + batches.len(), awaited), (until, grace), send, |number, result| {
             let Some(batch) = number.checked_sub(awaited) else {
                 wrong = wrong.take().or(result.err());
                 return None;
@@ -395,7 +392,7 @@ impl<'n> Remote<'n> {
             wrong = wrong.take().or(result.err());
             None
         });
-        wrong.map_or(all, Err).map_err(|error| MoveError { error, valid })
+        ran.over(wrong, self.timeout).map_err(|error| MoveError { error, valid })
     }
 
     /// Reads runs by the batch. `take` says where the bytes of a run go, with what `hold` gives, as above.
@@ -421,7 +418,7 @@ impl<'n> Remote<'n> {
         };
         let mut valid = vec![Some(false); runs.len()];
         let mut wrong = None;
-        let all = self.run((batches.len(), 0), (until, Duration::ZERO), send, |batch, result| {
+        let ran = self.run((batches.len(), 0), (until, Duration::ZERO), send, |batch, result| {
             let (first, end) = batches[batch];
             let bytes: usize = runs[first..end].iter().map(|run| run.len as usize).sum();
             let reply = match result {
@@ -446,24 +443,23 @@ impl<'n> Remote<'n> {
             valid[first..end].fill(Some(true));
             None
         });
-        wrong.map_or(all, Err).map_err(|error| MoveError { error, valid })
+        ran.over(wrong, self.timeout).map_err(|error| MoveError { error, valid })
     }
 
     /// Makes so many calls, a few at a time beside the first `ahead` of them, and waits for all of them until `until`;
     /// after the first error no more are made. Those that are under way at that time are waited for by so much longer,
-    /// and then given up. Late, if calls were left to be made by then; of those that were made each says for itself.
-    /// What `end` gives back it gets again later.
+    /// and then given up. Of those that were made each says for itself. What `end` gives back it gets again later.
     fn run(
         &mut self,
         (count, ahead): (usize, usize),
         (until, longer): (Instant, Duration),
         mut send: impl FnMut(&mut Node, u32, usize, Duration) -> Result<Call, RequestError>,
         mut end: impl FnMut(usize, Result<Reply, Unanswered>) -> Option<Reply>,
-    ) -> Result<(), Unanswered> {
+    ) -> Ran {
         let tally = self.node.begin_tally();
         let Counted { node, under_way, .. } =
             &mut Counted { node: &mut *self.node, tally, under_way: Vec::with_capacity(DEPTH) };
-        let (mut next, mut looks, mut all, mut kept) = (0, 0_u32, Ok(()), Vec::new());
+        let (mut next, mut looks, mut ran, mut kept) = (0, 0_u32, Ran::default(), Vec::new());
         let at_last = until.after(u64::try_from(longer.as_nanos()).unwrap_or(u64::MAX));
         while next < count || !under_way.is_empty() || !kept.is_empty() {
             let mut before = std::mem::take(&mut kept).into_iter();
@@ -479,7 +475,10 @@ impl<'n> Remote<'n> {
                     break;
                 }
                 match send(node, tally, next, left) {
-                    Ok(call) => under_way.push((call, next)),
+                    Ok(call) => {
+                        ran.sent = true;
+                        under_way.push((call, next));
+                    }
                     // The peer is behind: what it gives back makes room. Or somebody has a region of this side.
                     Err(RequestError::Full | RequestError::NoMemory(NoMemory::NoPages)) => break,
                     Err(error) => {
@@ -503,7 +502,7 @@ impl<'n> Remote<'n> {
             }
             if (looks.is_multiple_of(256) || looks > LOOKS) && clock::now() >= until {
                 if next < count {
-                    (next, all) = (count, Err(CallError::Late.into()));
+                    (next, ran.late) = (count, true);
                 }
                 if clock::now() >= at_last {
                     for (call, batch) in under_way.drain(..) {
@@ -514,7 +513,31 @@ impl<'n> Remote<'n> {
                 }
             }
         }
-        all
+        ran
+    }
+}
+
+/// What has become of many calls, beside what each says for itself.
+#[derive(Debug, Default)]
+struct Ran {
+    /// Whether any was made.
+    sent: bool,
+    /// Whether some were left to be made when the time was over.
+    late: bool,
+}
+
+impl Ran {
+    /// What has become of the operation that they were made for, where something went wrong with one of them, or not.
+    /// That the owner was asked for nothing is said only where none was made.
+    fn over(self, wrong: Option<Unanswered>, time: Duration) -> Result<(), Unanswered> {
+        let late = self.late.then(|| RequestError::TimedOut(time).into());
+        let Some(mut wrong) = wrong.or(late) else { return Ok(()) };
+        wrong.error = match wrong.error {
+            CallError::NotSent(RequestError::TimedOut(_)) if self.sent => CallError::Late,
+            CallError::NotSent(RequestError::Closed) if self.sent => RequestError::Lost.into(),
+            error => error,
+        };
+        Err(wrong)
     }
 }
 
@@ -551,45 +574,4 @@ fn left(until: Instant) -> Duration {
 fn assert_inside(region: &Region, slot: u32) {
     let end = (u64::from(slot) + 1) * u64::from(region.slot_bytes());
     assert!(end <= region.len(), "slot {slot} lies outside of the region");
-}
-
-/// Runs that fill slots.
-fn to_slots(slots: impl Iterator<Item = u32>, bytes: u32) -> Vec<Extent> {
-    slots.map(|slot| Extent { offset: u64::from(slot) * u64::from(bytes), len: bytes }).collect()
-}
-
-/// Runs of at most a batch each, which fit into the pool, and where each begins in the bytes of all.
-fn pieces(runs: &[Extent], pool: usize) -> (Vec<Extent>, Vec<usize>) {
-    let most = u32::try_from(pool.saturating_sub(EXTENT_BYTES).clamp(1, BATCH)).unwrap_or(u32::MAX);
-    let (mut cut, mut starts, mut at) = (Vec::new(), Vec::new(), 0);
-    for run in runs {
-        let mut done = 0;
-        while done < run.len {
-            let len = (run.len - done).min(most);
-            cut.push(Extent { offset: run.offset.saturating_add(u64::from(done)), len });
-            starts.push(at);
-            at += len as usize;
-            done += len;
-        }
-    }
-    (cut, starts)
-}
-
-/// First and end of the runs of each message, which fits into the pool with its list unless it is one run.
-fn batches(runs: &[Extent], pool: usize) -> Vec<(usize, usize)> {
-    let mut batches = Vec::new();
-    let (mut first, mut bytes) = (0, 0);
-    for (i, run) in runs.iter().enumerate() {
-        let len = run.len as usize;
-        let list = (i + 1 - first) * EXTENT_BYTES;
-        if i > first && (bytes + len > BATCH.min(pool.saturating_sub(list)) || i - first == LIST) {
-            batches.push((first, i));
-            (first, bytes) = (i, 0);
-        }
-        bytes += len;
-    }
-    if first < runs.len() {
-        batches.push((first, runs.len()));
-    }
-    batches
 }
