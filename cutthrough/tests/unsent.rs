@@ -3,7 +3,7 @@
 mod two;
 
 use cutthrough::am::{Args, Body, Event, RequestError, Settings, Unsent};
-use cutthrough::{Landing, NoMemory};
+use cutthrough::{Config, Endpoint, Landing, NoMemory};
 use two::{Over, PATIENCE, small};
 
 over_both! { a_request_that_was_not_made_comes_back }
@@ -66,4 +66,36 @@ fn a_request_that_was_not_made_comes_back(over: Over) {
     let unsent = node.ask(channel, LATER).reply_into(landing.clone()).try_send().expect_err("it is closed");
     assert_eq!((unsent.error, unsent.landing), (RequestError::Closed, Some(landing)));
     assert!(matches!(node.wait(Some(PATIENCE)), Ok(Event::Closed(..))));
+}
+
+/// The lists of pages that are on their way leave no room for another one until the peer takes some: a payload that was
+/// to go into pages which it had posted was taken for one that cannot be sent at all.
+#[test]
+fn a_payload_for_posted_pages_waits_for_room_in_their_list() {
+    let config = || Config { landing_bytes: 32 << 20, ..Config::default() };
+    let address = format!("shm:cutthrough-lists-{}", std::process::id());
+    let mut peer = Endpoint::open(config()).expect("an endpoint");
+    peer.listen(&address).expect("a free name");
+    let mut node = Over::node(config(), Settings::default());
+    let connecting = node.begin_connect(&address, PATIENCE).expect("begun");
+    let Ok(cutthrough::Event::Opened(its)) = peer.wait(Some(PATIENCE)) else { panic!("nobody comes") };
+    let channel = match node.wait(Some(PATIENCE)) {
+        Ok(Event::Connected(of, Ok(channel))) if of == connecting => channel,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(peer.post(its, 4096, 4096), Ok(4096));
+    let bytes = vec![7; 16 * 4096];
+    let mut sent = 0;
+    let unsent = loop {
+        match node.ask(channel, ECHO).body(Body::Copy(&bytes)).try_send() {
+            Ok(_) => sent += 1,
+            Err(unsent) => break unsent,
+        }
+    };
+    // All but the last of 4096 pages: a list has two words beside its runs.
+    assert_eq!((sent, unsent.error, unsent.body.len()), (255, RequestError::Full, bytes.len()));
+    while let Some(cutthrough::Event::Message(message)) = peer.poll() {
+        assert_eq!((message.payload_len(), message.receipt().copies), (bytes.len(), 1));
+    }
+    node.ask(channel, ECHO).body(Body::Copy(&bytes)).send().expect("room");
 }

@@ -307,7 +307,7 @@ impl<'a> Transport<Body<'a>> for Way<'_> {
             None => outgoing,
         };
         let sent = outgoing.send().map(drop);
-        sent.map_err(|error| (refused(error, moves), again))
+        sent.map_err(|error| (refused(error, moves, !matches!(again, Body::None)), again))
     }
 }
 
@@ -330,12 +330,13 @@ impl Transport<Option<Kept>> for Way<'_> {
 }
 
 /// What a message for which there was room is to the engine: it was refused for its payload's sake. One whose payload
-/// moves while it is sent may have come by then.
-const fn refused(error: SendError, moves: bool) -> Unsent {
+/// moves while it is sent may have come by then. One whose payload is there still can wait for the receiver, or for the
+/// lists of pages that are on their way; another one would go without it.
+const fn refused(error: SendError, moves: bool, is_there: bool) -> Unsent {
     match error {
         SendError::Closed(_) if moves => Unsent::Lost,
         SendError::Closed(_) => Unsent::Closed,
-        SendError::Full => Unsent::Full,
+        SendError::Full | SendError::TooManyRuns if is_there => Unsent::Full,
         _ => Unsent::Refused,
     }
 }
