@@ -56,6 +56,8 @@ const fn text(refusal: Refusal) -> &'static str {
         Refusal::Memory => "the memory passed to it is too small, not sealed, or cannot be mapped",
         Refusal::Channels => "it has no more channels",
         Refusal::Malformed => "it could not read our hello",
+        Refusal::Files => "it has no open file left for a channel; raise the limit there (ulimit -n), or close some",
+        Refusal::Room => "it has no memory left for a channel; free some there, or raise its limits (ulimit -v, -f)",
     }
 }
 

@@ -39,6 +39,10 @@ pub enum Refusal {
     Channels = 4,
     /// Not a hello at all.
     Malformed = 5,
+    /// No open file is left for the channel, in its process or on its machine.
+    Files = 6,
+    /// No memory is left for the channel, or no addresses.
+    Room = 7,
 }
 
 /// Why bytes are not a hello.
@@ -60,6 +64,8 @@ impl Refusal {
             3 => Self::Memory,
             4 => Self::Channels,
             5 => Self::Malformed,
+            6 => Self::Files,
+            7 => Self::Room,
             _ => return None,
         })
     }
@@ -133,9 +139,10 @@ mod tests {
 
     #[test]
     fn words_survive_their_bytes() {
-        for word in [hello(), Word::Refuse(Refusal::Channels)] {
+        for word in (1..=7).filter_map(Refusal::from_raw).map(Word::Refuse).chain([hello()]) {
             assert_eq!(Word::from_bytes(&word.to_bytes()), Ok(word));
         }
+        assert_eq!([0, 7, 8].map(|raw| Refusal::from_raw(raw).map(|why| why as u8)), [None, Some(7), None]);
     }
 
     #[test]

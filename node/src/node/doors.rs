@@ -237,9 +237,7 @@ impl Node {
                 Ok(channel) => return self.events.push_back(Event::Opened(channel)),
                 Err(refusal) => refusal,
             },
-            Err(HandshakeError::NoChannel(no)) => no.answer().map(|refusal| (socket, refusal)),
-            Err(HandshakeError::Memory(_)) => Some((socket, Refusal::Memory)),
-            Err(HandshakeError::Sizes(_) | HandshakeError::Socket(_)) => None,
+            Err(error) => error.answer().map(|refusal| (socket, refusal)),
         };
         self.stat.add(Counter::HellosRefused, 1);
         if let Some((socket, refusal)) = refusal {
@@ -250,9 +248,12 @@ impl Node {
     /// Makes our side of a channel, answers, and joins; else what to refuse with, if anybody is left to hear it.
     pub(super) fn welcome(&mut self, socket: Stranger, heard: Heard) -> Result<Channel, Option<(Stranger, Refusal)>> {
         let Some(seat) = self.take_seat_here() else { return Err(Some((socket, Refusal::Channels))) };
-        let Ok(offer) = Offer::make(self.generation, &self.sizes) else {
-            self.free_seat_here(seat);
-            return Err(Some((socket, Refusal::Memory)));
+        let offer = match Offer::make(self.generation, &self.sizes) {
+            Ok(offer) => offer,
+            Err(error) => {
+                self.free_seat_here(seat);
+                return Err(error.answer().map(|refusal| (socket, refusal)));
+            }
         };
         let joined = match offer.say(&socket) {
             Ok(()) => self.join(socket, offer, heard, seat).ok(),

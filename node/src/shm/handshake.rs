@@ -38,6 +38,20 @@ pub enum HandshakeError {
     Socket(Errno),
 }
 
+impl HandshakeError {
+    /// What to answer to who has said hello; nothing where nobody hears it. What this side lacks is no fault of theirs.
+    #[must_use]
+    pub fn answer(&self) -> Option<Refusal> {
+        match self {
+            Self::NoChannel(no) => no.answer(),
+            Self::Memory(MapError::Create(Errno::MFILE | Errno::NFILE)) => Some(Refusal::Files),
+            Self::Memory(MapError::Create(_) | MapError::Map { .. } | MapError::TooLong { .. }) => Some(Refusal::Room),
+            Self::Memory(_) => Some(Refusal::Memory),
+            Self::Sizes(_) | Self::Socket(_) => None,
+        }
+    }
+}
+
 /// Our side of a channel to be: memory, and the record and files that let the peer map it.
 #[derive(Debug)]
 pub struct Offer {
