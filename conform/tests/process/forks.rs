@@ -94,6 +94,46 @@ fn what_a_child_drops_is_its_parents() {
     assert_eq!(ended(&mut endpoint), (channel, CloseReason::Died));
 }
 
+/// Opens two channels, has a child that keeps all that there is of them, and closes one, then drops the endpoint.
+pub(crate) fn fork_closes(address: &str, say: fn(&str)) {
+    let mut endpoint = Endpoint::open(config()).expect("an endpoint");
+    let [first, _] = [(); 2].map(|()| endpoint.connect(address, PATIENCE).expect("a channel"));
+    let child = child();
+    if child == 0 {
+        // Longer than anybody waits.
+        thread::sleep(Duration::from_secs(u64::from(2 * CHILD_MAX)));
+        end();
+    }
+    endpoint.close(first);
+    say("closed");
+    thread::sleep(PATIENCE / 20);
+    drop(endpoint);
+    say("dropped");
+    // SAFETY: the child of this process, which nobody has waited for.
+    unsafe { libc::kill(child, libc::SIGKILL) };
+}
+
+/// What a process closes was open until its child ended: that had the sockets, too, and nobody else was told.
+#[test]
+fn a_channel_ends_though_a_child_has_its_socket() {
+    let folder = Folder::new();
+    let mut endpoint = Endpoint::open(config()).expect("an endpoint");
+    endpoint.listen(&folder.address()).expect("the name");
+    let mut other = Other::start(Other::command("fork-closes", &folder.address()));
+    let mut channels = Vec::new();
+    while channels.len() < 2 {
+        if let Event::Opened(channel) = endpoint.wait(Some(PATIENCE)).expect("a caller") {
+            channels.push(channel);
+        }
+    }
+    let since = Instant::now();
+    for channel in channels {
+        assert_eq!(ended(&mut endpoint), (channel, CloseReason::Peer));
+    }
+    assert!(since.elapsed() < PATIENCE / 2, "{:?}", since.elapsed());
+    assert_eq!([other.says(), other.says()], ["closed", "dropped"]);
+}
+
 /// Settings with a key.
 fn sealed() -> Config {
     Config { keys: Some(Arc::new(Keys::Shared(SharedKey::from_bytes([42; 32])))), ..config() }

@@ -22,6 +22,7 @@ fn other_side() {
         "fork-sends" => forks::fork_sends(address, say),
         "fork-calls" => forks::fork_calls(address, say),
         "fork-crowded" => forks::fork_crowded(address, say),
+        "fork-closes" => forks::fork_closes(address, say),
         "little-memory" => limits::little_memory(address, say),
         "small-files" => limits::small_files(address, say),
         other => panic!("no such part: {other}"),

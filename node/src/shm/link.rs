@@ -498,10 +498,12 @@ impl Link {
         stat.set(self.channel.index as usize, Cell::Open, 1);
     }
 
-    /// Leaves in good order: says so, so that the peer need not think that this side died.
+    /// Leaves in good order: says so, so that the peer need not think that this side died. A child that was forked may
+    /// have the socket for as long as it lives; the peer hears of the end all the same.
     pub fn leave(&self) {
         self.own.set(Line::Consumed, self.consumer.taken());
         self.own.set(Line::Left, 1);
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
     }
 
     /// Closes the socket, and gives the memory back without waiting for that.
