@@ -284,3 +284,13 @@ impl Drop for Arriving {
         }
     }
 }
+
+/// Memory for a payload. Its sender says how long it is, and memory that cannot be had ends the process: so that is
+/// tried first. Zeros that come straight from the system are not written here.
+#[must_use]
+pub fn zeros(bytes: usize) -> Option<Vec<u8>> {
+    let mut tried = Vec::<u8>::new();
+    tried.try_reserve_exact(bytes).ok()?;
+    drop(std::hint::black_box(tried));
+    Some(vec![0; bytes])
+}

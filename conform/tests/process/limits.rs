@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use cutthrough::am::{self, Args, Body, CallError, Failure, Node, Settings};
 use cutthrough::{Endpoint, Event};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -46,13 +47,16 @@ pub(crate) fn few_files(address: &str, say: impl Fn(&str)) {
     try_limits(address, Resource::Nofile, open - 1..open + 48, say);
 }
 
+/// Bytes of the addresses that this process has.
+fn addresses() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/statm").expect("what it has");
+    4096 * text.split(' ').next().and_then(|pages| pages.parse::<u64>().ok()).expect("our address space")
+}
+
 /// The part that has ever more address space.
 pub(crate) fn little_memory(address: &str, say: impl Fn(&str)) {
-    let pages: u64 = std::fs::read_to_string("/proc/self/statm")
-        .ok()
-        .and_then(|text| text.split(' ').next()?.parse().ok())
-        .expect("our address space");
-    let steps = (0..60).map(|step| pages * 4096 + (step << 24));
+    let before = addresses();
+    let steps = (0..60).map(|step| before + (step << 24));
     try_limits(address, Resource::As, steps, say);
 }
 
@@ -100,6 +104,48 @@ fn a_caller_waits_where_there_is_no_file_for_it() {
     }
     let said = other.says();
     assert!(said.starts_with("Ok(Opened("), "{said}");
+}
+
+/// Bytes of a payload for which there is no memory.
+const LONG: usize = 400 << 20;
+
+/// The part that serves, and that once somebody has come gets no more memory than half a payload.
+pub(crate) fn little_memory_for_a_payload(address: &str, say: impl Fn(&str)) {
+    let mut node = Node::new(Endpoint::open(config()).expect("an endpoint"), Settings::default());
+    node.whole(1, Args::Any, usize::MAX, |request| {
+        let bytes = u32::try_from(request.payload_len()).expect("no payload is longer");
+        request.reply(&[bytes]);
+    });
+    node.listen(address).expect("the name");
+    say("ready");
+    loop {
+        match node.wait(Some(PATIENCE)) {
+            Ok(am::Event::Opened(_)) => {
+                let limit = Rlimit { current: Some(addresses() + LONG as u64 / 2), ..getrlimit(Resource::As) };
+                setrlimit(Resource::As, limit).expect("a lower limit");
+            }
+            Ok(am::Event::Closed(..)) => return say("it has gone"),
+            Ok(_) => {}
+            Err(error) => return say(&error.to_string()),
+        }
+    }
+}
+
+/// Memory that cannot be had ended the process: whoever sends says how much that is.
+#[test]
+fn a_payload_for_which_there_is_no_memory_ends_no_server() {
+    let folder = Folder::new();
+    let mut other = Other::ready("little-memory-for-a-payload", &folder.address());
+    let mut node = Node::new(Endpoint::open(config()).expect("an endpoint"), Settings::default());
+    let channel = node.connect(&folder.address(), PATIENCE).expect("a channel");
+    let mut ask = |len: usize| {
+        let call = node.ask(channel, 1).body(Body::Copy(&vec![7; len])).within(PATIENCE).send()?;
+        node.wait_for(call, cutthrough::now() + PATIENCE).map(|reply| reply.word(0)).map_err(CallError::from)
+    };
+    assert_eq!(ask(LONG), Err(CallError::Failed(Failure::Busy)));
+    assert_eq!(ask(300_000), Ok(300_000));
+    drop(node);
+    assert_eq!(other.says(), "it has gone");
 }
 
 /// Starts a part and checks that both outcomes came up and were told in words, with this advice. It calls itself: what

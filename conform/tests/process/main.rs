@@ -21,9 +21,10 @@ fn other_side() {
         "fork" => forks::fork(address, say),
         "fork-sends" => forks::fork_sends(address, say),
         "fork-calls" => forks::fork_calls(address, say),
-        "fork-crowded" => forks::fork_crowded(address, say),
         "fork-closes" => forks::fork_closes(address, say),
+        "fork-crowded" => forks::fork_crowded(address, say),
         "little-memory" => limits::little_memory(address, say),
+        "little-memory-for-a-payload" => limits::little_memory_for_a_payload(address, say),
         "small-files" => limits::small_files(address, say),
         other => panic!("no such part: {other}"),
     });

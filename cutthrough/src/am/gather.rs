@@ -14,7 +14,7 @@ use cutthrough_engine::am::{Failure, ReplyTo};
 use cutthrough_engine::count::Counter;
 use cutthrough_engine::time::Instant;
 use cutthrough_node::clock;
-use cutthrough_node::incoming::{Channel, Incoming, Payload};
+use cutthrough_node::incoming::{Channel, Incoming, Payload, zeros};
 use cutthrough_node::shm::receive::ReadError;
 
 use super::event::{CallError, Ended, Reply, call_of};
@@ -66,7 +66,8 @@ impl Part {
             return Ok(Step::Whole);
         }
         if self.bytes.is_empty() {
-            self.bytes = vec![0; incoming.payload_len()];
+            let bytes = incoming.payload_len();
+            self.bytes = zeros(bytes).ok_or(ReadError::NoMemory(bytes))?;
         }
         let valid = endpoint.read_some(incoming, &mut self.bytes)?;
         if is_arriving(incoming) {
@@ -76,6 +77,15 @@ impl Part {
         }
         incoming.hold(std::mem::take(&mut self.bytes));
         Ok(Step::Whole)
+    }
+}
+
+/// What a request ends as whose payload was not read.
+pub(super) const fn unread(error: ReadError) -> Failure {
+    match error {
+        ReadError::NoMemory(_) => Failure::Busy,
+        // The channel is ending; its end tells the rest.
+        ReadError::TooSmall(_) | ReadError::Nothing | ReadError::Closed(_) => Failure::Abandoned,
     }
 }
 
@@ -250,8 +260,7 @@ impl Node {
                 coming.late = deadline <= clock::now();
                 self.serve_whole(&mut incoming, coming);
             }
-            // The channel is ending; its end tells the rest.
-            (Of::Request(coming), Err(_)) => self.inside.fail(coming.to, Failure::Abandoned, &[]),
+            (Of::Request(coming), Err(error)) => self.inside.fail(coming.to, unread(error), &[]),
             (Of::Reply(call, context), Ok(())) => {
                 let event = self.replied(incoming, call, context);
                 self.ready.extend(event);

@@ -8,7 +8,7 @@ use cutthrough_engine::time::Instant;
 use cutthrough_node::incoming::{Incoming, Payload};
 
 use super::event::HEAD;
-use super::gather::{Part, is_arriving};
+use super::gather::{Part, is_arriving, unread};
 use super::request::{More, Request, Serving};
 use super::serve::{Taken, upcall};
 use super::{Args, Inside, Node, RESERVED};
@@ -263,9 +263,8 @@ impl Node {
             match part.is_whole(&mut self.inside.endpoint, incoming) {
                 Ok(true) => {}
                 Ok(false) => return Taken::Aside(coming, part),
-                Err(_) => {
-                    // The channel is ending; its end tells the rest.
-                    self.inside.fail(coming.to, Failure::Abandoned, &[]);
+                Err(error) => {
+                    self.inside.fail(coming.to, unread(error), &[]);
                     return Taken::Done;
                 }
             }

@@ -16,6 +16,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use cutthrough_node::incoming::zeros;
+
 use super::operations::{Done, Failed};
 use super::{Bytes, Locked, Owner, Region};
 use crate::am::{Answered, Deferred, Failure, Request};
@@ -164,7 +166,11 @@ impl Waiting {
             request.fail(Failure::Busy);
             return None;
         }
-        let (args, mut payload) = (request.args().to_vec(), vec![0; len]);
+        let (args, memory) = (request.args().to_vec(), zeros(len));
+        let Some(mut payload) = memory else {
+            request.fail(Failure::Busy);
+            return None;
+        };
         if len > 0 && request.read(&mut payload).is_err() {
             request.fail(Failure::Abandoned);
             return None;

@@ -71,6 +71,9 @@ pub enum ReadError {
     /// The channel ended before all of it had arrived.
     #[error("the channel has ended: {0}")]
     Closed(CloseReason),
+    /// A node was to gather it, and there is no memory.
+    #[error("there is no memory for the payload of {0} bytes; free some, or raise the limit (ulimit -v)")]
+    NoMemory(usize),
 }
 
 /// What a read came to.
@@ -299,15 +302,6 @@ impl Inbox {
     /// Whether a payload is in the ring whose reader has not said yet where it shall go.
     pub(super) const fn waits_for_reader(&self) -> bool {
         matches!(self.front, Some(Front { goes: Goes::Reader, .. }))
-    }
-
-    /// Where a payload is set aside. Its sender says how long it is, and memory that cannot be had ends the process: so
-    /// that is tried first. Zeros that come straight from the system are not written here.
-    fn aside_of(bytes: usize) -> Option<Vec<u8>> {
-        let mut tried = Vec::<u8>::new();
-        tried.try_reserve_exact(bytes).ok()?;
-        drop(std::hint::black_box(tried));
-        Some(vec![0; bytes])
     }
 
     fn mark(&mut self) {

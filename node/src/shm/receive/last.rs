@@ -3,8 +3,8 @@
 use cutthrough_engine::check::{self, Breach};
 use cutthrough_wire::layout::Line;
 
-use super::{Aside, Front, Goes, Inbox};
-use crate::incoming::Incoming;
+use super::{Aside, Front, Goes};
+use crate::incoming::{Incoming, zeros};
 use crate::shm::link::Link;
 use crate::stat::Stat;
 
@@ -42,7 +42,7 @@ impl Link {
         if matches!(goes, Goes::Reader) && inbox.staged >= *base + *len {
             let from = usize::try_from(*moved).unwrap_or(0);
             let rest = usize::try_from(*len - *moved).unwrap_or(0);
-            if let Some(place) = Inbox::aside_of(rest) {
+            if let Some(place) = zeros(rest) {
                 *goes = Goes::Aside(from, place);
                 inbox.tried = None;
             }

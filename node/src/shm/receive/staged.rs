@@ -19,9 +19,9 @@ use cutthrough_wire::layout::Line;
 use cutthrough_wire::slot::{Header, Kind};
 use rustix::fd::OwnedFd;
 
-use super::{ASIDE_MAX, Aside, Expected, Front, Goes, Inbox, Read, ReadError, token};
+use super::{ASIDE_MAX, Aside, Expected, Front, Goes, Read, ReadError, token};
 use crate::clock;
-use crate::incoming::{Arriving, Incoming, Payload};
+use crate::incoming::{Arriving, Incoming, Payload, zeros};
 use crate::shm::copier::Copier;
 use crate::shm::link::{CloseReason, Link};
 use crate::shm::pages::Place;
@@ -145,7 +145,7 @@ impl Link {
         {
             let from = usize::try_from(front.moved).unwrap_or(0);
             let rest = usize::try_from(front.len - front.moved).unwrap_or(0);
-            let place = Inbox::aside_of(rest);
+            let place = zeros(rest);
             front.stays = place.is_none();
             if let Some(place) = place {
                 front.goes = Goes::Aside(from, place);
