@@ -10,6 +10,7 @@ mod limits;
 mod names;
 mod network;
 mod rings;
+mod signals;
 mod slow;
 
 #[test]
@@ -23,6 +24,7 @@ fn other_side() {
         "fork-calls" => forks::fork_calls(address, say),
         "fork-closes" => forks::fork_closes(address, say),
         "fork-crowded" => forks::fork_crowded(address, say),
+        "interrupted" => signals::interrupted(address, say),
         "little-memory" => limits::little_memory(address, say),
         "little-memory-for-a-payload" => limits::little_memory_for_a_payload(address, say),
         "small-files" => limits::small_files(address, say),
