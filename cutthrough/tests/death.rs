@@ -37,8 +37,7 @@ fn server(address: &str) -> Killed {
 
 #[test]
 fn every_call_to_a_killed_server_ends() {
-    let name = format!("cutthrough-am-death-{}.sock", std::process::id());
-    let address = format!("shm:{}", std::env::temp_dir().join(name).display());
+    let address = format!("shm:cutthrough-am-death-{}", std::process::id());
     let mut node = Over::node(Config::default(), Settings::default());
     for round in 0..3 {
         let child = server(&address);
@@ -71,8 +70,7 @@ fn every_call_to_a_killed_server_ends() {
 /// A place that a request has named for its reply comes back with the news that there will be none.
 #[test]
 fn places_come_back_from_a_killed_server() {
-    let name = format!("cutthrough-am-places-{}.sock", std::process::id());
-    let address = format!("shm:{}", std::env::temp_dir().join(name).display());
+    let address = format!("shm:cutthrough-am-places-{}", std::process::id());
     let mut node = Over::node(Config::default(), Settings::default());
     let child = server(&address);
     let channel = node.connect(&address, PATIENCE).expect("a channel");

@@ -495,8 +495,8 @@ fn is_dropped_when_cancelled() -> bool {
 /// The generation of an endpoint, as one that it lets in sees it.
 fn generation_of(endpoint: &mut Endpoint) -> u64 {
     static NAMES: AtomicU32 = AtomicU32::new(0);
-    let (number, folder) = (NAMES.fetch_add(1, Ordering::Relaxed), std::env::temp_dir());
-    let address = format!("shm:{}/cutthrough-gen-{}-{number}.sock", folder.display(), std::process::id());
+    let number = NAMES.fetch_add(1, Ordering::Relaxed);
+    let address = format!("shm:cutthrough-gen-{}-{number}", std::process::id());
     endpoint.listen(&address).expect("a free name");
     std::thread::scope(|scope| {
         let joins = scope.spawn(|| {

@@ -95,8 +95,7 @@ impl Slow {
     fn answering() -> (Self, String, mpsc::Receiver<()>) {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("cutthrough-trickle-{}-{number}.sock", std::process::id());
-        let address = format!("shm:{}", std::env::temp_dir().join(name).display());
+        let address = format!("shm:cutthrough-trickle-{}-{number}", std::process::id());
         let (its, (listens, is_listening)) = (address.clone(), mpsc::channel());
         let (slow, reached) = Self::begin(move |endpoint, mut halt| {
             endpoint.listen(&its).expect("a free name");

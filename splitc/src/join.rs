@@ -351,8 +351,7 @@ impl World {
     ) -> Result<Vec<R>, Error> {
         static JOBS: AtomicU32 = AtomicU32::new(0);
         let job = format!("t{}-{}", std::process::id(), JOBS.fetch_add(1, Ordering::Relaxed));
-        let folder = std::env::temp_dir();
-        let addresses = vec![format!("shm:{}/splitc-{job}-{{rank}}.sock", folder.display())];
+        let addresses = vec![format!("shm:splitc-{job}-{{rank}}")];
         Self::threads_at(&Settings { size, addresses, job, ..Settings::alone() }, program)
     }
 

@@ -266,7 +266,7 @@ fn a_rank_that_writes_outside_all_the_same_is_refused() {
     let hash = job
         .bytes()
         .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
-    let address = format!("shm:{}/splitc-{job}-0.sock", std::env::temp_dir().display());
+    let address = format!("shm:splitc-{job}-0");
     let addresses = vec![address.clone(), "shm:nobody".into()];
     let settings = Settings { size: 2, addresses, job, ..Settings::alone() };
     let (joined, done) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -346,7 +346,7 @@ fn a_rank_that_ends_early_is_named_wherever_the_others_wait() {
 /// Ranks that wait so long, and find each other by files.
 fn at_files(job: &str, size: u32, deadline: Duration) -> Settings {
     let job = format!("{job}-{}", std::process::id());
-    let addresses = vec![format!("shm:{}/splitc-{job}-{{rank}}.sock", std::env::temp_dir().display())];
+    let addresses = vec![format!("shm:splitc-{job}-{{rank}}")];
     Settings { size, addresses, job, deadline, ..Settings::alone() }
 }
 
@@ -412,7 +412,7 @@ fn who_goes_on_is_not_late() {
 #[test]
 fn ranks_that_do_not_come_are_named() {
     let job = format!("absent-{}", std::process::id());
-    let addresses = vec![format!("shm:{}/splitc-{job}-{{rank}}.sock", std::env::temp_dir().display())];
+    let addresses = vec![format!("shm:splitc-{job}-{{rank}}")];
     let start = Duration::from_millis(200);
     let settings = Settings { size: 4, addresses: addresses.clone(), job, start, ..Settings::alone() };
     let end = World::join(&settings).map(drop);
@@ -438,7 +438,7 @@ fn a_rank_without_a_key_hears_which_variable_to_set() {
 
 #[test]
 fn a_rank_of_another_job_is_not_let_in() {
-    let address = format!("shm:{}/splitc-other-{}-{{rank}}.sock", std::env::temp_dir().display(), std::process::id());
+    let address = format!("shm:splitc-other-{}-{{rank}}", std::process::id());
     let start = Duration::from_millis(500);
     let settings = Settings { size: 2, addresses: vec![address], start, ..Settings::alone() };
     std::thread::scope(|scope| {
@@ -463,7 +463,7 @@ fn a_rank_that_finishes_while_others_wait_for_it_is_named() {
 /// What the guide says of a rank after an error: what others have no part in goes on.
 #[test]
 fn a_rank_keeps_its_own_part_whatever_fails() {
-    let address = format!("shm:{}/splitc-own-{}-{{rank}}.sock", std::env::temp_dir().display(), std::process::id());
+    let address = format!("shm:splitc-own-{}-{{rank}}", std::process::id());
     let settings = Settings { size: 2, addresses: vec![address], ..Settings::alone() };
     let left = Error::Left { rank: 1 };
     // Rank 1 finishes without rank 0, whose second meeting is its end, and gives up waiting for it.

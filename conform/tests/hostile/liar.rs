@@ -49,8 +49,7 @@ impl Victim {
     pub(crate) fn with(settings: Config) -> Self {
         static NAMES: AtomicU32 = AtomicU32::new(0);
         let number = NAMES.fetch_add(1, Ordering::Relaxed);
-        let file = format!("cutthrough-hostile-{}-{number}.sock", std::process::id());
-        let address = format!("shm:{}", std::env::temp_dir().join(file).display());
+        let address = format!("shm:cutthrough-hostile-{}-{number}", std::process::id());
         let mut endpoint = Endpoint::open(settings).expect("an endpoint");
         endpoint.listen(&address).expect("a free name");
         let mut honest = Endpoint::open(config()).expect("an endpoint");

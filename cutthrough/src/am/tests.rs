@@ -4,7 +4,7 @@ use super::*;
 
 /// A node that lets another in, that node, and its channel.
 pub(super) fn joined(name: &str) -> (Node, Node, Channel) {
-    let address = format!("shm:{}/cutthrough-{name}-{}.sock", std::env::temp_dir().display(), std::process::id());
+    let address = format!("shm:cutthrough-{name}-{}", std::process::id());
     let mut far = Node::new(Endpoint::open(crate::Config::default()).expect("an endpoint"), Settings::default());
     far.listen(&address).expect("a free name");
     let mut node = Node::new(Endpoint::open(crate::Config::default()).expect("an endpoint"), Settings::default());
@@ -38,7 +38,7 @@ fn a_driven_node_looks_at_the_clock() {
 fn a_thread_looks_after_a_node_that_others_always_drive() {
     const PATIENCE: Duration = Duration::from_secs(20);
     let (mut far, mut node, channel) = joined("driven");
-    let address = format!("shm:{}/cutthrough-driven-2-{}.sock", std::env::temp_dir().display(), std::process::id());
+    let address = format!("shm:cutthrough-driven-2-{}", std::process::id());
     node.listen(&address).expect("a free name");
     let (tell, told) = std::sync::mpsc::channel();
     let service = Service::spawn(node, move |event| drop(tell.send(event))).expect("a thread");

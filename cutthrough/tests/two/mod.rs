@@ -35,8 +35,7 @@ impl Over {
             return (node, address);
         }
         let number = NAMES.fetch_add(1, Ordering::Relaxed);
-        let folder = std::env::temp_dir();
-        let address = format!("shm:{}/cutthrough-am-{}-{number}.sock", folder.display(), std::process::id());
+        let address = format!("shm:cutthrough-am-{}-{number}", std::process::id());
         node.listen(&address).expect("a free name");
         (node, address)
     }
