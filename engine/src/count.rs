@@ -145,6 +145,9 @@ counters! {
     TrainsCut = "trains_cut",
     /// Trains of frames that the system would not take as one, so that their frames went one by one.
     TrainsDivided = "trains_divided",
+    /// Datagrams, or trains of them, for which a socket had no room, or whose check sum was wrong; not counted beside a
+    /// ring of AF_PACKET.
+    SocketOverruns = "socket_overruns",
     /// Frames that came by a ring and are no datagrams for this endpoint.
     RingStrays = "ring_strays",
     /// Frames that were lost because a ring was full.

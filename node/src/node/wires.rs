@@ -373,13 +373,14 @@ fn told_of(told: Told<'_>, stores: &mut Stores, names: &Names, stat: &Stat, seal
 }
 
 /// How many counters of the network side are shown.
-pub(super) const SHOWN: usize = 32;
+pub(super) const SHOWN: usize = 33;
 
 const fn shown(tally: &Tally, troubles: &Troubles) -> [(Counter, u64); SHOWN] {
     [
         (Counter::CallsRefused, troubles.refused_calls),
         (Counter::TrainsCut, troubles.cut_trains),
         (Counter::TrainsDivided, troubles.divided_trains),
+        (Counter::SocketOverruns, troubles.overruns),
         (Counter::RingStrays, troubles.rings.strays),
         (Counter::RingOverflows, troubles.rings.overflows),
         (Counter::RingRefused, troubles.rings.refused),

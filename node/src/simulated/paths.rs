@@ -27,6 +27,8 @@ pub(super) struct Datagram {
 pub(super) struct Socket {
     pub(super) queue: VecDeque<Datagram>,
     taken: usize,
+    /// What it had no room for.
+    pub(super) overrun: u32,
     /// Rung when something comes; and whether it was.
     bell: OwnedFd,
     rung: bool,
@@ -142,7 +144,7 @@ impl Paths {
         }
         let place = self.sockets.iter().position(Option::is_none).unwrap_or(self.sockets.len());
         self.sockets.resize_with(self.sockets.len().max(place + 1), || None);
-        self.sockets[place] = Some(Socket { queue: VecDeque::new(), taken: 0, bell, rung: false });
+        self.sockets[place] = Some(Socket { queue: VecDeque::new(), taken: 0, overrun: 0, bell, rung: false });
         self.places.insert(address, place);
         Some((address, place))
     }
@@ -233,6 +235,7 @@ impl Paths {
             };
             if socket.taken + datagram.bytes.len() + AROUND > SOCKET_BYTES {
                 self.counts.overrun += 1;
+                socket.overrun = socket.overrun.wrapping_add(1);
                 continue;
             }
             self.counts.arrived += 1;
@@ -347,6 +350,8 @@ mod tests {
         paths.carry(1_000_000);
         let room = (SOCKET_BYTES / (long.len() + AROUND)) as u64;
         assert_eq!((paths.counts().arrived, paths.counts().overrun), (room, 100 - room));
+        let place = paths.places[&at(B)];
+        assert_eq!(paths.socket(place).map(|socket| u64::from(socket.overrun)), Some(100 - room));
         assert_eq!(come(&mut paths, 0).len() as u64, room);
         paths.send(0, (at(A), at(B)), std::iter::once(&long[..]));
         assert_eq!(come(&mut paths, 1_000_000).len(), 1);

@@ -45,6 +45,11 @@ impl Port {
         SOCKET_BYTES
     }
 
+    /// Datagrams that it had no room for.
+    pub(crate) fn dropped(&self) -> u32 {
+        self.carrier.shared.lock().socket(self.place).map_or(0, |socket| socket.overrun)
+    }
+
     /// The longest IP datagram that the way there carries.
     pub(crate) fn mtu(&self, to: SocketAddr) -> u32 {
         self.carrier.shared.lock().wire((self.local.ip(), to.ip())).mtu

@@ -9,6 +9,8 @@
 //! bookkeeping costs a tenth of a look that finds nothing. One datagram in one piece goes by the call that takes no
 //! lists, which is 0.15 us shorter.
 
+mod drops;
+
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::{size_of, zeroed};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};

@@ -31,6 +31,7 @@ use super::lanes::reopen::Due;
 use super::lanes::{Beside, Lanes, Offer, PLACING, Troubles};
 use super::line::UNREAD_NS;
 use super::memory::Stores;
+use super::overruns::Overruns;
 use super::placed::Aiming;
 use super::sink::Sink;
 use super::sources::Sources;
@@ -75,6 +76,8 @@ pub(super) struct Core {
     pub(super) lanes: Option<Box<Lanes>>,
     /// What looks at the socket came to.
     pub(super) glances: Glances,
+    /// What it had no room for.
+    pub(super) overruns: Overruns,
     /// Whether the joined socket was passed over, because the other one had enough to tell.
     pub(super) joined_first: bool,
     /// How the register of a ring that places payloads follows what comes.
@@ -263,6 +266,7 @@ impl Udp {
             sources: None,
             lanes,
             glances: Glances::default(),
+            overruns: Overruns::default(),
             joined_first: false,
             aiming: Aiming::default(),
             trains: Trains::default(),

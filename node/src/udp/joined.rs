@@ -15,6 +15,7 @@ use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
 
 use super::glances::Glances;
+use super::overruns::Overruns;
 use super::splices::{Fate, Splices};
 use crate::sys::datagram::Datagrams;
 use crate::sys::spliced::{Berth, Spliced};
@@ -56,6 +57,7 @@ pub(super) struct Joined {
     pub(super) joins: Joins,
     /// What looks at it came to.
     pub(super) glances: Glances,
+    overruns: Overruns,
     /// Trains to the peer that it is joined to, which the kernel sends from where they lie.
     splices: Splices,
     /// Bytes after which the socket cuts what a call does not cut; 0 for not at all.
@@ -77,6 +79,7 @@ impl Joined {
             lone: Lone::default(),
             joins: Joins::default(),
             glances: Glances::default(),
+            overruns: Overruns::default(),
             splices: Splices::default(),
             cut: Cell::new(0),
         })
@@ -92,6 +95,11 @@ impl Joined {
     #[inline]
     pub(super) const fn is_joined(&self) -> bool {
         self.peer.is_some()
+    }
+
+    /// How many datagrams it had no room for.
+    pub(super) fn overruns(&mut self) -> u64 {
+        self.overruns.look(&self.socket)
     }
 
     /// To which address of this machine comes what comes there.

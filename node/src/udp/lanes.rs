@@ -110,6 +110,8 @@ pub(crate) struct Troubles {
     pub(crate) rings_reopened: u64,
     /// How often a second socket was joined to a peer.
     pub(crate) joins: Joins,
+    /// Datagrams that the sockets had no room for, as far as that is known.
+    pub(crate) overruns: u64,
 }
 
 /// The rings of an endpoint.

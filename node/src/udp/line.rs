@@ -307,10 +307,13 @@ impl Udp {
 
     /// What the engine has counted since the beginning, and what has gone wrong below it.
     pub(crate) fn tally(&self) -> (cutthrough_engine::net::Tally, Troubles) {
-        let mut core = self.shared.lock();
+        let core = &mut *self.shared.lock();
         let (rings, turnover) = core.lanes.as_mut().map(|lanes| (lanes.counts(), lanes.turnover())).unwrap_or_default();
         let (rings_lost, rings_reopened) = turnover;
-        let joins = core.joined.as_ref().map(|joined| joined.joins).unwrap_or_default();
-        (*core.net.tally(), Troubles { rings, rings_lost, rings_reopened, joins, ..core.troubles })
+        let overruns = core.overruns.look(&core.socket);
+        let joined = core.joined.as_mut().map(|joined| (joined.joins, joined.overruns()));
+        let (joins, at_joined) = joined.unwrap_or_default();
+        let overruns = overruns + at_joined;
+        (*core.net.tally(), Troubles { rings, rings_lost, rings_reopened, joins, overruns, ..core.troubles })
     }
 }

@@ -20,6 +20,7 @@
 //! | rings that were given up are opened again | `lanes::reopen` |
 //! | payloads that a ring has placed | `placed` |
 //! | how often a socket is looked at | `glances` |
+//! | what it had no room for | `overruns` |
 //! | trains in, scattered to where they belong | `trains` |
 //! | where payloads land | `memory` |
 //! | what the application is told | `told` |
@@ -41,6 +42,7 @@ pub(crate) mod lanes;
 pub mod line;
 mod memory;
 mod outgoing;
+mod overruns;
 mod placed;
 mod posted;
 mod send;

@@ -26,6 +26,7 @@ use crate::stat::Stat;
 use crate::sys::xdp::wire::{FAR, NEAR, PORT, Wire};
 
 mod ended;
+mod overrun;
 mod rings;
 mod spliced;
 mod stuck;

@@ -1,6 +1,7 @@
 use std::time::{Duration, Instant};
 
 use super::*;
+use crate::sys::packet::{attach, detach};
 
 fn pair(at: &str) -> (Datagrams, Datagrams) {
     let bind = || Datagrams::bind(at.parse().unwrap()).unwrap();
@@ -199,4 +200,31 @@ fn what_was_cut_short_is_not_read() {
         message.msg_controllen = (libc::CMSG_SPACE(4) + libc::CMSG_SPACE(8)) as usize;
     }
     assert_eq!(Control::told(&message), (Some(1400), None));
+}
+
+/// What the socket cannot take is counted one by one; what a filter leaves out is not to be told from that.
+#[test]
+fn what_was_dropped_is_counted() {
+    for at in FAMILIES {
+        let (a, b) = pair(at);
+        assert_eq!(b.dropped(), Some(0));
+        sockopt::set_socket_recv_buffer_size(&b, 4096).unwrap();
+        // Each is one that the kernel joins with no other: it takes no trains.
+        b.set_trains(false).unwrap();
+        for _ in 0..100 {
+            a.send(Some(b.local().unwrap()), &[IoSlice::new(&[7; 1000])], None).unwrap();
+        }
+        let (begun, mut came, mut room) = (Instant::now(), 0, [0; 1000]);
+        while came + b.dropped().unwrap() < 100 {
+            came += u32::from(b.receive(&mut [IoSliceMut::new(&mut room)]).is_ok());
+            assert!(begun.elapsed() < Duration::from_secs(10), "{came} and {:?}", b.dropped());
+        }
+        assert!(came > 0 && came < 100, "{came} came");
+        assert_eq!((came + b.dropped().unwrap(), a.dropped()), (100, Some(0)));
+        let none = libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: 0 };
+        attach(b.as_fd(), &[none]).unwrap();
+        assert_eq!(b.dropped(), None);
+        detach(b.as_fd()).unwrap();
+        assert!(b.dropped().is_some());
+    }
 }
