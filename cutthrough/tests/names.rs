@@ -22,6 +22,8 @@ const NAME: &str = "server.test";
 /// Says to the test that it runs in namespaces of its own, and where the file is that names are looked up in first.
 const INSIDE: &str = "CUTTHROUGH_TEST_NAMES";
 const WITHOUT: &str = "127.0.0.1 localhost\n";
+/// It has two addresses. Who has a socket of IPv4 calls it by the second one.
+const WITH: &str = "127.0.0.1 localhost\n::1 server.test\n127.0.0.1 server.test\n";
 
 #[test]
 fn who_looks_a_name_up_holds_nobody_up() {
@@ -36,7 +38,7 @@ fn outside() {
     let folder = std::env::temp_dir().join(format!("cutthrough-names-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
     let hosts = folder.join("hosts");
-    std::fs::write(&hosts, format!("{WITHOUT}127.0.0.1 {NAME}\n")).expect("a file");
+    std::fs::write(&hosts, WITH).expect("a file");
     std::fs::write(folder.join("resolv.conf"), "nameserver 127.0.0.1\noptions timeout:3 attempts:1\n").expect("a file");
     std::fs::write(folder.join("nsswitch.conf"), "hosts: files dns\n").expect("a file");
     let within = |rights: &[&str], what: &str| {
@@ -118,7 +120,7 @@ fn inside(hosts: &Path) {
             assert!(begun.elapsed() < PATIENCE, "its address is not free");
         }
         let _server = Server::run(node, address);
-        std::fs::write(hosts, format!("{WITHOUT}127.0.0.1 {NAME}\n")).expect("a file");
+        std::fs::write(hosts, WITH).expect("a file");
         assert_eq!(calling.join().expect("no panic"), Ok(10));
     });
 }

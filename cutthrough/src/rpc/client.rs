@@ -10,6 +10,7 @@ use cutthrough_node::incoming::Channel;
 use cutthrough_node::node::ConnectError;
 use cutthrough_node::shm::grant::NoMemory;
 use cutthrough_node::shm::link::Identity;
+use cutthrough_node::udp::address::Numbers;
 use cutthrough_segment::page::Page;
 
 use super::opening::{close, look_up, open, opened};
@@ -301,7 +302,7 @@ impl Inside {
     }
 
     /// Has the service's thread open another channel.
-    fn open(self: &Arc<Self>, address: String) {
+    fn open(self: &Arc<Self>, address: Numbers) {
         let (its, service) = (Arc::downgrade(self), Arc::downgrade(&self.service));
         self.service.leave_to_thread(move |node| {
             if its.strong_count() == 0 {
@@ -319,6 +320,7 @@ impl Inside {
                 (None, Err(_)) => {}
             };
             let mut node = node.lock();
+            let address = address.from(node.inside.endpoint.net_address());
             let begun = node.connect_then(&address, RECONNECT, opened);
             drop(node);
             if let (Err(error), Some(inside)) = (begun, its.upgrade()) {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use cutthrough_node::clock;
 use cutthrough_node::incoming::{Channel, Connecting};
 use cutthrough_node::node::ConnectError;
-use cutthrough_node::udp::address::{UdpAddressError, is_number, numbers};
+use cutthrough_node::udp::address::{Numbers, UdpAddressError, all_numbers, is_number};
 use rustix::io::Errno;
 
 use crate::am::{Service, nanos};
@@ -112,7 +112,7 @@ impl Opening {
     }
 
     /// Has the service's thread open the channel. No name is looked up.
-    fn begin(self: &Arc<Self>, service: &Arc<Service>, address: String, timeout: Duration) {
+    fn begin(self: &Arc<Self>, service: &Arc<Service>, address: Numbers, timeout: Duration) {
         let (its, closes) = (Arc::clone(self), Arc::downgrade(service));
         service.leave_to_thread(move |node| {
             let mut node = node.lock();
@@ -125,6 +125,7 @@ impl Opening {
                     close(&service, channel);
                 }
             };
+            let address = address.from(node.inside.endpoint.net_address());
             match node.connect_then(&address, timeout, then) {
                 // Nothing is told before the node is polled.
                 Ok(connecting) => {
@@ -166,7 +167,7 @@ impl Drop for Waiting<'_> {
 /// Where this thread has the node.
 pub(super) fn open(service: &Arc<Service>, address: &str, timeout: Duration) -> Result<Channel, ConnectError> {
     service.assert_elsewhere();
-    let address = numbers(address)?;
+    let address = all_numbers(address)?;
     let opening = Opening::new();
     opening.begin(service, address, timeout);
     let longest = timeout.saturating_add(GRACE);
@@ -197,17 +198,17 @@ pub(super) async fn opened(
     waiting.await
 }
 
-/// Gives `then` the address with the host's number in place of its name, at once, or on a thread that lives as long as
-/// to look it up takes.
+/// Gives `then` the address with the host's numbers in place of its name, at once, or on a thread that lives as long as
+/// to look them up takes.
 pub(super) fn look_up(
     address: String,
-    then: impl FnOnce(Result<String, UdpAddressError>) + Send + 'static,
+    then: impl FnOnce(Result<Numbers, UdpAddressError>) + Send + 'static,
 ) -> Result<(), ConnectError> {
     if is_number(&address) {
-        then(Ok(address));
+        then(all_numbers(&address));
         return Ok(());
     }
-    let looking = std::thread::Builder::new().name("cutthrough-name".into()).spawn(move || then(numbers(&address)));
+    let looking = std::thread::Builder::new().name("cutthrough-name".into()).spawn(move || then(all_numbers(&address)));
     looking.map(drop).map_err(|error| ConnectError::System(Errno::from_io_error(&error).unwrap_or(Errno::AGAIN)))
 }
 

@@ -123,7 +123,7 @@ impl Node {
             .map_err(ConnectError::System)?;
         let stage = if address::Ways::of(address).is_some() {
             // Looked up once, and not again when it is its turn.
-            let address = address::numbers(address)?;
+            let address = address::all_numbers(address)?.from(self.net_address());
             let (_, to) = address::parse_peer(address::named(&address)?.0)?;
             if self.calls_enough(to) { Stage::Queued(to, address) } else { self.call_net(to, &address)? }
         } else {

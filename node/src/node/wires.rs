@@ -110,7 +110,8 @@ impl Node {
     }
 
     pub(super) fn connect_net(&mut self, address: &str, timeout: Duration) -> Result<Channel, ConnectError> {
-        let (net, socket, peer) = self.net_to(address)?;
+        let address = address::all_numbers(address)?.from(self.net_address());
+        let (net, socket, peer) = self.net_to(&address)?;
         let index = net.call(socket, peer, timeout)?;
         self.seat_net(index).ok_or(ConnectError::Channels(self.config.channels))
     }

@@ -132,21 +132,33 @@ pub fn named(address: &str) -> Result<(&str, Option<PublicKey>), UdpAddressError
     Ok((rest, Some(key)))
 }
 
-/// The adapters and the socket address that an address names; the first, if the host has several.
+/// The adapters and the socket address that an address names; the best one, if the host has several.
 ///
 /// # Errors
 /// [`UdpAddressError`].
 pub fn parse(address: &str) -> Result<(Ways, SocketAddr), UdpAddressError> {
+    let (ways, found) = parse_all(address)?;
+    let first = found.into_iter().next().ok_or_else(|| UdpAddressError::Malformed(address.to_owned()))?;
+    Ok((ways, first))
+}
+
+/// The adapters and all socket addresses that an address names, in the order of the resolver; where all goes by rings,
+/// which carry IPv4 alone, those of IPv4 come first.
+fn parse_all(address: &str) -> Result<(Ways, Vec<SocketAddr>), UdpAddressError> {
     let malformed = || UdpAddressError::Malformed(address.to_owned());
     let (ways, host) = Ways::of(address).filter(|(_, host)| !host.is_empty()).ok_or_else(malformed)?;
     if let Ok(numbers) = host.parse() {
-        return Ok((ways, as_told(numbers)));
+        return Ok((ways, vec![as_told(numbers)]));
     }
     if host.rsplit_once(':').is_none_or(|(name, port)| name.is_empty() || port.parse::<u16>().is_err()) {
         return Err(malformed());
     }
     let refused = |error| UdpAddressError::Host { host: host.to_owned(), error };
-    look_up(host).map_err(refused)?.next().map(|found| (ways, as_told(found))).ok_or_else(malformed)
+    let mut found: Vec<SocketAddr> = look_up(host).map_err(refused)?.map(as_told).collect();
+    if matches!(ways, Ways::Packet | Ways::Xdp) {
+        found.sort_by_key(SocketAddr::is_ipv6);
+    }
+    Ok((ways, found))
 }
 
 /// What the resolver says of a host and a port. It alone knows an address of one link whose interface is named, as in
@@ -214,18 +226,52 @@ pub fn is_number(address: &str) -> bool {
     Ways::of(host).is_none_or(|(_, host)| host.parse::<SocketAddr>().is_ok())
 }
 
-/// The same address with the host's number in place of its name, which may take a while to be looked up. Addresses of
-/// this machine's own processes stay as they are.
+/// The same address with the host's number in place of its name, which may take a while to be looked up: the best one,
+/// if it has several. Addresses of this machine's own processes stay as they are.
 ///
 /// # Errors
 /// [`UdpAddressError`].
 pub fn numbers(address: &str) -> Result<String, UdpAddressError> {
+    Ok(all_numbers(address)?.from(None))
+}
+
+/// As [`numbers`], for a caller that is bound to an address of which one does not know yet.
+///
+/// # Errors
+/// [`UdpAddressError`].
+pub fn all_numbers(address: &str) -> Result<Numbers, UdpAddressError> {
     if Ways::of(address).is_none() {
-        return Ok(address.to_owned());
+        return Ok(Numbers { before: String::new(), found: Vec::new(), behind: address.to_owned() });
     }
     let host = address.split('#').next().unwrap_or_default();
-    let (ways, found) = parse(host)?;
-    Ok(format!("{}:{found}{}", ways.scheme(), &address[host.len()..]))
+    let (ways, found) = parse_all(host)?;
+    if found.is_empty() {
+        return Err(UdpAddressError::Malformed(host.to_owned()));
+    }
+    Ok(Numbers { before: format!("{}:", ways.scheme()), found, behind: address[host.len()..].to_owned() })
+}
+
+/// An address with all numbers that its host has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Numbers {
+    before: String,
+    found: Vec<SocketAddr>,
+    behind: String,
+}
+
+impl Numbers {
+    /// The address with the first number that can be called by who is bound to `local`, if anything; with the first of
+    /// all, if none can.
+    #[must_use]
+    pub fn from(&self, local: Option<SocketAddr>) -> String {
+        let is_reached =
+            |to: &&SocketAddr| local.is_none_or(|local| as_reached(**to, local).is_ipv4() == local.is_ipv4());
+        let Self { before, found, behind } = self;
+        match found.iter().find(is_reached).or(found.first()) {
+            Some(number) => format!("{before}{number}{behind}"),
+            None => behind.clone(),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -242,6 +288,22 @@ mod tests {
         let found = numbers("udp:localhost:7#00ff").unwrap();
         assert!(["udp:127.0.0.1:7#00ff", "udp:[::1]:7#00ff"].contains(&found.as_str()), "{found}");
         assert!(numbers("udp:7").is_err());
+    }
+
+    /// An endpoint that is bound to an address of one family calls none of the other one.
+    #[test]
+    fn who_has_several_numbers_is_called_by_one_that_can_be_reached() {
+        let [six, four] = ["[2001:db8::1]:7", "10.0.0.1:7"].map(|at| at.parse().unwrap());
+        let several = Numbers { before: "udp:".into(), found: vec![six, four], behind: "#00ff".into() };
+        let from = |local: Option<&str>| several.from(local.map(|at| at.parse().unwrap()));
+        for six_first in [None, Some("[::]:9"), Some("[::1]:9")] {
+            assert_eq!(from(six_first), "udp:[2001:db8::1]:7#00ff");
+        }
+        assert_eq!([from(Some("0.0.0.0:9")), from(Some("127.0.0.1:9"))], ["udp:10.0.0.1:7#00ff"; 2]);
+        let only = |found| Numbers { found: vec![found], ..several.clone() };
+        assert_eq!(only(four).from("[::]:9".parse().ok()), "udp:10.0.0.1:7#00ff", "it can be reached from there");
+        assert_eq!(only(six).from("0.0.0.0:9".parse().ok()), "udp:[2001:db8::1]:7#00ff", "an error will say so");
+        assert_eq!(all_numbers("shm:name").unwrap().from("0.0.0.0:9".parse().ok()), "shm:name");
     }
 
     #[test]
