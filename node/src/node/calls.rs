@@ -166,10 +166,13 @@ impl Node {
         self.keep_house();
         // Those of others make room for this one.
         let answers = self.net.as_ref().map(|net| net.answers());
+        let mut over = Vec::new();
         for (index, answer) in answers.into_iter().flatten() {
-            let event = self.net_answered(index, answer);
+            let event = self.net_told(index, answer, |to| over.push(to));
             self.events.extend(event);
         }
+        // Behind all of them: the numbers of those that have failed are the next ones' from now on.
+        over.into_iter().for_each(|to| self.call_queued(Some(to)));
         self.outcome(connecting)
     }
 
@@ -229,6 +232,19 @@ impl Node {
 
     /// The network side has the answer to a call of its own: what is told of that.
     pub(super) fn net_answered(&mut self, index: usize, answer: Result<(), UdpCallError>) -> Option<Event> {
+        let mut over = None;
+        let event = self.net_told(index, answer, |to| over = Some(to));
+        self.call_queued(over);
+        event
+    }
+
+    /// The same; `over` gets the address of a call that is over by that, for others of which there may be room now.
+    fn net_told(
+        &mut self,
+        index: usize,
+        answer: Result<(), UdpCallError>,
+        over: impl FnOnce(SocketAddr),
+    ) -> Option<Event> {
         let is_its = |call: &Call| matches!(call.stage, Stage::Net(_, of) if of == index);
         let Some(place) = self.calls.iter().position(is_its) else {
             // It was given up meanwhile.
@@ -243,7 +259,9 @@ impl Node {
             Ok(()) => self.seat_net(index).ok_or(ConnectError::Channels(self.config.channels)),
             Err(error) => Err(error.into()),
         };
-        self.call_queued(call.calls_at());
+        if let Some(to) = call.calls_at() {
+            over(to);
+        }
         Some(Event::Connected(Connecting(call.number), outcome))
     }
 

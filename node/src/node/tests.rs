@@ -1,21 +1,24 @@
 //! Two nodes on loopback, from inside.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use cutthrough_engine::count::Counter;
+use cutthrough_seal::{Keys, PrivateKey};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify;
 use rustix::io::fcntl_dupfd_cloexec;
 
 use super::calls::Stage;
-use super::{Node, WaitError};
+use super::{ConnectError, Node, WaitError};
 use crate::config::Config;
 use crate::incoming::{Channel, Event};
 use crate::shm::link::CloseReason;
 use crate::shm::meanwhile::Alone;
 use crate::shm::rendezvous::{self, Listener};
 use crate::shm::send::{Cargo, Load};
+use crate::udp::calls::UdpCallError;
 
 /// Nobody who waits for so long means well.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -360,4 +363,45 @@ fn a_row_forgets_the_channel_before() {
     assert_eq!(again.index, channel.index);
     a.keep_house();
     assert_eq!(shown(&a), 0, "pages of the channel before");
+}
+
+/// Calls that fail in one look give their numbers to those that wait for them to be over: each hears of its own.
+#[test]
+fn calls_that_fail_together_are_taken_for_no_others() {
+    let [ours, theirs] = [1, 2].map(|number| PrivateKey::from_bytes([number; 32]));
+    let stranger = PrivateKey::from_bytes([3; 32]).public();
+    let [our_key, their_key] = [ours.public(), theirs.public()];
+    let [mut near, mut far] = [(ours, vec![their_key, stranger]), (theirs, vec![our_key])].map(|(own, peers)| {
+        let keys = Some(Arc::new(Keys::Static { own, peers }));
+        Node::open(Config { keys, silence: Duration::from_secs(3600), ..Config::default() }).unwrap()
+    });
+    far.listen("udp:127.0.0.1:0").unwrap();
+    let address = far.net_address().unwrap();
+    // Nobody answers to the first ones who has that key, and as many others have to wait for their end.
+    let mut call =
+        |key| (0..16).map(|_| near.begin_connect(&format!("udp:{address}#{key}"), PATIENCE).unwrap()).collect();
+    let [failing, good]: [Vec<_>; 2] = [stranger, their_key].map(&mut call);
+    let listens_for = |far: &mut Node, time| {
+        let begun = Instant::now();
+        while begun.elapsed() < time {
+            assert!(far.poll().is_none_or(|event| matches!(event, Event::Opened(_))));
+        }
+    };
+    // All of them are answered before anybody looks.
+    listens_for(&mut far, Duration::from_millis(100));
+    let (begun, mut opened, mut failed) = (Instant::now(), Vec::new(), Vec::new());
+    while opened.len() + failed.len() < 32 {
+        for connecting in failing.iter().chain(&good) {
+            match near.look_for(*connecting) {
+                Some(Ok(_)) => opened.push(*connecting),
+                Some(Err(ConnectError::Net(UdpCallError::Key))) => failed.push(*connecting),
+                Some(Err(other)) => panic!("{other}"),
+                None => {}
+            }
+        }
+        listens_for(&mut far, Duration::from_millis(1));
+        assert!(begun.elapsed() < PATIENCE, "{} opened, {} failed", opened.len(), failed.len());
+    }
+    assert!(opened.iter().all(|call| good.contains(call)), "one is told of another one's channel");
+    assert_eq!((opened.len(), failed.len()), (16, 16));
 }
