@@ -85,6 +85,12 @@ pub mod rma;
 pub mod rpc;
 #[cfg(feature = "simulated")]
 pub mod simulated;
+/// A network that is not there, to test programs against what networks do: with the feature `simulated`. Without it
+/// these types have no value, so a setting that may have one is `None`.
+#[cfg(not(feature = "simulated"))]
+pub mod simulated {
+    pub use cutthrough_node::simulated::{Host, Network};
+}
 #[cfg(feature = "tokio")]
 mod tokio;
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use cutthrough::{
-    AddressError, Config, ConnectError, Errno, HandshakeError, HelloRefusal, LIST_MAX, LeaseError, MapError, NoChannel,
-    OpenError, Policy, PolicyError, RoomError, SendError, SizeError, TOKENS, WaitError, XdpBroken, XdpError,
+    AddressError, Config, ConnectError, Endpoint, Errno, HandshakeError, HelloRefusal, LIST_MAX, LeaseError, MapError,
+    NoChannel, OpenError, Policy, PolicyError, RoomError, SendError, SizeError, TOKENS, WaitError, XdpBroken, XdpError,
 };
 
 /// The number of the system, if it has said one.
@@ -29,6 +29,14 @@ fn settings_say_what_is_wrong_with_them() {
     };
     assert_eq!(which(OpenError::Sizes { which: SizeError::Page, given: 5 }), Some(SizeError::Page));
     assert_eq!("sometimes".parse::<Policy>(), Err(PolicyError::Unknown));
+}
+
+/// Another crate of the same program may ask for a feature that this one does not know of.
+#[test]
+fn settings_are_the_same_with_a_feature_and_without() {
+    let host: Option<cutthrough::simulated::Host> = Config::default().host;
+    assert!(host.is_none());
+    assert!(Endpoint::open(Config { host, ..Config::default() }).is_ok());
 }
 
 #[test]

@@ -13,6 +13,7 @@ use crate::sys::xdp::Mode;
 
 /// Bytes of a page: the unit in which payloads are lent, landed and returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum PageSize {
     /// 4 KiB.
     #[default]
@@ -39,6 +40,9 @@ impl PageSize {
 }
 
 /// The settings of an endpoint. All memory is reserved address space until it is touched.
+///
+/// Settings may be added: write those that shall be others than the defaults, and `..Config::default()`. With a feature
+/// there are the same ones as without it.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// Page size of the endpoint's pool and landing memory. Default: 4 KiB.
@@ -106,8 +110,7 @@ pub struct Config {
     /// that was closed here is none of them any more. One at least. Default: 4096.
     pub channels: u32,
     /// The host of a simulated network that the endpoint is on: its addresses of the form `udp:HOST:PORT` are of that
-    /// network, and others are refused.
-    #[cfg(feature = "simulated")]
+    /// network, and others are refused. There is such a host only with the feature `simulated`. Default: none.
     pub host: Option<crate::simulated::Host>,
 }
 
@@ -130,7 +133,6 @@ impl Default for Config {
             net_xdp: false,
             lease: None,
             channels: 4096,
-            #[cfg(feature = "simulated")]
             host: None,
         }
     }
@@ -145,10 +147,7 @@ impl Config {
 
     /// Whether the endpoint is on a network that is not there.
     pub(crate) const fn is_simulated(&self) -> bool {
-        #[cfg(feature = "simulated")]
-        return self.host.is_some();
-        #[cfg(not(feature = "simulated"))]
-        false
+        self.host.is_some()
     }
 
     /// What is wrong with a setting that is no size, if something is: with it nothing could be done.
@@ -165,6 +164,7 @@ impl Config {
     ///
     /// # Errors
     /// [`SizeError`], if a setting is out of its bounds.
+    #[doc(hidden)]
     pub fn sizes(&self) -> Result<Sizes, SizeError> {
         let page_bytes = self.page_size.bytes();
         let pages = |bytes: u64, error| u32::try_from(bytes.div_ceil(u64::from(page_bytes))).map_err(|_| error);
@@ -187,6 +187,7 @@ impl Config {
             SizeError::Staging => self.staging_bytes.into(),
             SizeError::Pool => self.pool_bytes,
             SizeError::Landing => self.landing_bytes,
+            other => unreachable!("{other:?} is of no setting"),
         }
     }
 }

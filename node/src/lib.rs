@@ -25,6 +25,28 @@ pub mod raw;
 pub mod shm;
 #[cfg(feature = "simulated")]
 pub mod simulated;
+/// Without the feature `simulated` there is no simulated network, and these types have no value. They are there, so that
+/// settings have the same fields with the feature and without it.
+#[cfg(not(feature = "simulated"))]
+pub mod simulated {
+    use std::net::IpAddr;
+
+    /// A simulated network. Without the feature `simulated` there is none.
+    #[derive(Debug, Clone)]
+    pub enum Network {}
+
+    impl Network {
+        /// The host with this address.
+        #[must_use]
+        pub fn host(&self, _address: impl Into<IpAddr>) -> Host {
+            match *self {}
+        }
+    }
+
+    /// A host of such a network, for [`Config::host`](crate::config::Config::host).
+    #[derive(Debug, Clone)]
+    pub enum Host {}
+}
 pub mod stat;
 pub mod sys;
 pub mod udp;

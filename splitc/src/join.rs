@@ -33,7 +33,8 @@ const NAME: usize = 40;
 const KEYLESS: &str = "no key is configured: set CUTTHROUGH_KEY, or ask for plain text by CUTTHROUGH_INSECURE=1 \
                        (Settings::keys, Settings::insecure)";
 
-/// Who a rank is, and where the others are.
+/// Who a rank is, and where the others are. Settings may be added: write those that shall be others, and
+/// `..Settings::alone()`.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Its number, from 0.
@@ -53,9 +54,8 @@ pub struct Settings {
     /// How long a rank may take to come.
     pub start: Duration,
     /// The network that is not there, each rank on the host of its address ([`cutthrough::simulated`]): to try a
-    /// program against what networks do, with its ranks in one process ([`World::threads_at`]). With the feature
-    /// `simulated`.
-    #[cfg(feature = "simulated")]
+    /// program against what networks do, with its ranks in one process ([`World::threads_at`]). There is one only with
+    /// the feature `simulated`.
     pub network: Option<cutthrough::simulated::Network>,
 }
 
@@ -72,7 +72,6 @@ impl Settings {
             insecure: false,
             deadline: DEADLINE,
             start: START,
-            #[cfg(feature = "simulated")]
             network: None,
         }
     }
@@ -171,7 +170,6 @@ impl Settings {
     }
 
     /// The host that this rank is on, if there is a network that is not there.
-    #[cfg(feature = "simulated")]
     fn host(&self) -> Result<Option<cutthrough::simulated::Host>, Error> {
         let Some(network) = &self.network else { return Ok(None) };
         let address = self.address(self.rank);
@@ -179,8 +177,8 @@ impl Settings {
         let socket = socket.ok_or_else(|| {
             let why = format!("{address:?} is on no simulated host; it has to be udp:NUMBER:PORT");
             Error::Endpoint { rank: self.rank, why }
-        })?;
-        Ok(Some(network.host(socket.ip())))
+        });
+        socket.map(|socket| network.host(socket.ip())).map(Some)
     }
 }
 
@@ -262,10 +260,9 @@ impl World {
             deadline,
             keys: settings.keys.clone(),
             insecure: settings.insecure,
+            host: settings.host()?,
             ..Config::default()
         };
-        #[cfg(feature = "simulated")]
-        let config = Config { host: settings.host()?, ..config };
         let endpoint = Endpoint::open(config).map_err(|error| unable(&error))?;
         let job = hash(&settings.job);
         let part = Part::new(rank, size, job);
