@@ -5,8 +5,8 @@ mod two;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use cutthrough::Landing;
 use cutthrough::am::{Args, Body, Call, CallError, Deferred, Failure, Settings};
-use cutthrough::{Landing, now};
 use two::{Over, PATIENCE, meet, small, until};
 
 over_both! {
@@ -32,7 +32,7 @@ fn nothing_is_told_of_a_call_that_is_cancelled_after_its_answer_has_come(over: O
         let unplaced = node.request(channel, handler, &[]).expect("room");
         let last = node.request(channel, BARE, &[]).expect("room");
         // Requests of a channel are answered in order: by then the others' answers have come.
-        node.wait_for(last, now().after(5_000_000_000)).expect("a reply");
+        node.wait_for(last, PATIENCE).expect("a reply");
         assert_eq!(node.cancel(call), given_back, "the place, of handler {handler}");
         assert_eq!(node.cancel(unplaced), None);
         assert_eq!((node.cancel(call), node.cancel(last)), (None, None), "once");
@@ -58,9 +58,8 @@ fn a_call_of_another_node_is_not_cancelled(over: Over) {
     let others = other.request(others_channel, BARE, &[]).expect("room");
     assert_ne!(call, others);
     assert_eq!(node.cancel(others), None);
-    let until = now().after(5_000_000_000);
-    assert_eq!(node.wait_for(call, until).expect("it was not cancelled").word(0), 1);
-    assert_eq!(other.wait_for(others, until).expect("nor this one").word(0), 1);
+    assert_eq!(node.wait_for(call, PATIENCE).expect("it was not cancelled").word(0), 1);
+    assert_eq!(other.wait_for(others, PATIENCE).expect("nor this one").word(0), 1);
 }
 
 /// There was none before the next poll, which told the peer of it.

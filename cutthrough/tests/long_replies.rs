@@ -68,7 +68,7 @@ fn who_takes_no_long_reply_in_stands_in_nobody_elses_way(over: Over) {
     });
     assert_eq!(is_done.recv_timeout(PATIENCE), Ok(Ok(())), "one that takes no replies in holds up others");
     for call in calls {
-        let mut reply = idle.wait_for(call, cutthrough::now().after(20_000_000_000)).expect("a reply");
+        let mut reply = idle.wait_for(call, PATIENCE).expect("a reply");
         let mut into = vec![0; BYTES];
         idle.read(&mut reply, &mut into).expect("its payload");
         assert!((0..BYTES).all(|i| into[i] == (i % 251) as u8));

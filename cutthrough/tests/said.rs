@@ -114,8 +114,7 @@ fn whoever_waits_for_a_call_gets_the_words_of_a_refusal(over: Over) {
     {
         let place = Landing::Buffer(vec![0; 64]);
         let call = node.ask(channel, handler).body(Body::None).reply_into(place.clone()).send().expect("room");
-        let until = cutthrough::now().after(patience.as_nanos().try_into().expect("it is short"));
-        let failed = node.wait_for(call, until).map(drop).expect_err("it has no reply");
+        let failed = node.wait_for(call, patience).map(drop).expect_err("it has no reply");
         assert_eq!((failed.error, failed.landing), (error, Some(place)));
     }
 }
@@ -135,7 +134,7 @@ fn no_payload_is_read_as_no_bytes(over: Over) {
     });
     for payload in [&b""[..], b"bytes"] {
         let call = node.ask(channel, GIVES_BACK).body(Body::Copy(payload)).send().expect("room");
-        let mut reply = node.wait_for(call, cutthrough::now().after(20_000_000_000)).expect("a reply");
+        let mut reply = node.wait_for(call, PATIENCE).expect("a reply");
         let mut back = vec![0; reply.payload_len()];
         node.read(&mut reply, &mut back).expect("the payload");
         assert_eq!(back, payload);
@@ -155,7 +154,7 @@ fn what_comes_is_shown_as_it_is_written(over: Over) {
         });
     });
     let call = node.ask(channel, GIVES_BACK).args(b"a \"word\"").body(Body::Copy(b"more")).send().expect("room");
-    let reply = node.wait_for(call, cutthrough::now().after(20_000_000_000)).expect("a reply");
+    let reply = node.wait_for(call, PATIENCE).expect("a reply");
     let said = asked.recv().expect("it has come");
     assert!(said.starts_with("Request { channel: Channel { ") && said.contains("handler: 3"), "{said}");
     assert!(said.contains(r#"args: b"a \"word\"", payload: "#) && said.contains("(4 bytes)"), "{said}");

@@ -63,8 +63,7 @@ fn handlers_of_every_kind_have_the_state(over: Over) {
         let args = if handler < 5 { &[][..] } else { &[10, 0, 0, 0] };
         let body = if (2..=4).contains(&handler) { Body::Copy(&bytes) } else { Body::None };
         let call = node.ask(channel, handler).args(args).body(body).within(PATIENCE).send().expect("room");
-        let until = cutthrough::now().after(20_000_000_000);
-        let reply = node.wait_for(call, until).expect("an answer");
+        let reply = node.wait_for(call, PATIENCE).expect("an answer");
         let expected = if (5..=6).contains(&handler) { [10 + number, 0] } else { [number, number] };
         assert_eq!(reply.words(), expected, "handler {handler}");
     }

@@ -244,7 +244,7 @@ fn requests_are_served_in_order_whatever_they_carry(over: Over) {
             assert!(until.elapsed() < PATIENCE && node.poll().is_none());
         };
         if number % 3 == 2 {
-            let reply = node.wait_for(call, cutthrough::now().after(20_000_000_000)).expect("a reply");
+            let reply = node.wait_for(call, PATIENCE).expect("a reply");
             assert_eq!((reply.word(0), reply.word(1) as usize), (number, 3 * len));
         } else {
             node.cancel(call);

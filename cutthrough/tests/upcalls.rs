@@ -339,7 +339,7 @@ fn handlers_share_a_state_with_whoever_has_the_node() {
         assert_eq!(node.call(channel, 1, &[number], PATIENCE).expect("a reply").word(0), sum);
     }
     let call = node.ask(channel, 2).body(Body::Copy(&[1, 2])).send().expect("room");
-    node.wait_for(call, cutthrough::now().after(20_000_000_000)).expect("a reply");
+    node.wait_for(call, PATIENCE).expect("a reply");
     let mut far = server.end();
     far.state_mut::<Vec<u32>>().expect("the state").push(3);
     assert_eq!(far.state::<Vec<u32>>(), Some(&vec![5, 7, 8, 1, 2, 3]));
@@ -454,8 +454,7 @@ fn a_request_that_its_handler_forgets_is_answered(over: Over) {
         let (handler, args) = if round % 2 == 0 { (ECHO, [0; 4]) } else { (2, (round % 4 / 2).to_le_bytes()) };
         let body = if round % 2 == 0 { Body::None } else { Body::Copy(b"bytes") };
         let call = node.ask(channel, handler).args(&args).body(body).within(PATIENCE).send().expect("room");
-        let until = cutthrough::now().after(20_000_000_000);
-        let reply = node.wait_for(call, until).expect("an empty answer");
+        let reply = node.wait_for(call, PATIENCE).expect("an empty answer");
         assert_eq!((reply.args().len(), reply.payload_len()), (0, 0), "round {round}");
     }
 }

@@ -73,7 +73,7 @@ fn who_waits_for_a_full_window_sleeps(over: Over) {
             std::thread::sleep(Duration::from_millis(100));
             put_off.lock().expect("the list").clear();
         });
-        node.wait_for_room(channel, PATIENCE)
+        node.wait_for_room(channel, Some(PATIENCE))
     });
     assert_eq!(waited, Ok(()));
     let slept = node.endpoint().counter(Counter::Sleeps) - before;
@@ -104,7 +104,7 @@ fn who_waits_for_a_full_ring_hears_of_room(over: Over) {
     node.on_reply(ANSWERED, |_| ());
     while node.ask(channel, CALL).then(ANSWERED).send().is_ok() {}
     let begun = Instant::now();
-    assert_eq!(node.wait_for_room(channel, PATIENCE), Ok(()));
+    assert_eq!(node.wait_for_room(channel, Some(PATIENCE)), Ok(()));
     // When the calls are late it looks again.
     assert!(begun.elapsed() < Settings::default().deadline, "there is room, and nobody said so");
 }

@@ -45,12 +45,12 @@ impl Node {
         match self.request(channel, handler, words) {
             Err(RequestError::Full) => {
                 let until = clock::now().after(nanos);
-                self.wait_for_room(channel, timeout)?;
+                self.wait_for_room(channel, Some(timeout))?;
                 let call = self.request(channel, handler, words)?;
-                self.wait_for(call, until)
+                self.wait_until(call, until)
             }
             // The clock is read while the request travels.
-            made => self.wait_for(made?, clock::now().after(nanos)),
+            made => self.wait_until(made?, clock::now().after(nanos)),
         }
     }
 
@@ -60,15 +60,15 @@ impl Node {
     }
 
     /// Waits until a request can be made on a channel (`request_wait` of those who want to block). Serves requests
-    /// meanwhile, and keeps other events for later polls.
+    /// meanwhile, and keeps other events for later polls. `None` waits for ever.
     ///
     /// # Errors
     /// [`RequestError::Closed`], or [`RequestError::TimedOut`].
-    pub fn wait_for_room(&mut self, channel: Channel, timeout: Duration) -> Result<(), RequestError> {
+    pub fn wait_for_room(&mut self, channel: Channel, timeout: Option<Duration>) -> Result<(), RequestError> {
         if self.has_room(channel) {
             return Ok(());
         }
-        let until = clock::now().after(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
+        let until = timeout.map(|timeout| (timeout, clock::now() + timeout));
         let mut aside = SetAside::default();
         let mut woken = false;
         let done = loop {
@@ -78,11 +78,11 @@ impl Node {
             if self.has_room(channel) {
                 break Ok(());
             }
-            let now = clock::now();
-            if now >= until {
+            let left = until.map(|(timeout, until)| (timeout, until.saturating_since(clock::now())));
+            if let Some((timeout, 0)) = left {
                 break Err(RequestError::TimedOut(timeout));
             }
-            let left = Duration::from_nanos(until.saturating_since(now));
+            let left = left.map(|(_, left)| Duration::from_nanos(left));
             // With an answer comes room for another request; of room for its message alone nobody else tells.
             let over = |node: &mut Self| {
                 if node.inside.door(channel.index()) != Some(channel) || node.has_room(channel) {
@@ -93,11 +93,11 @@ impl Node {
                 }
                 false
             };
-            match self.wait_unless(Some(left), over) {
+            match self.wait_unless(left, over) {
                 Ok(Some(event)) => aside.push(event),
                 Ok(None) | Err(WaitError::TimedOut) => {}
                 Err(WaitError::Woken) => woken = true,
-                Err(WaitError::System(_)) => break Err(RequestError::Wait),
+                Err(_) => break Err(RequestError::Wait),
             }
         };
         self.put_back(aside);
@@ -105,24 +105,29 @@ impl Node {
         done
     }
 
-    /// Waits for the reply to a call, until `until`; then the call is cancelled. That counts, and not the deadline of
-    /// the [`Settings`](super::Settings). Serves requests meanwhile, and keeps other events for later polls.
+    /// Waits for the reply to a call, so long from now on; then the call is cancelled. That counts, and not the deadline
+    /// of the [`Settings`](super::Settings). Serves requests meanwhile, and keeps other events for later polls.
     ///
     /// ```
     /// # use std::time::Duration;
     /// # use cutthrough::Channel;
     /// # use cutthrough::am::{Node, Unanswered};
     /// # fn ask(node: &mut Node, channel: Channel) -> Result<u32, Unanswered> {
-    /// // Two requests that are under way at the same time, and one second for both.
-    /// let until = cutthrough::now() + Duration::from_secs(1);
+    /// // Two requests that are under way at the same time.
     /// let (first, second) = (node.request(channel, 1, &[20])?, node.request(channel, 1, &[22])?);
-    /// Ok(node.wait_for(first, until)?.word(0) + node.wait_for(second, until)?.word(0))
+    /// let second_at_most = Duration::from_secs(1);
+    /// Ok(node.wait_for(first, second_at_most)?.word(0) + node.wait_for(second, second_at_most)?.word(0))
     /// # }
     /// ```
     ///
     /// # Errors
     /// [`Unanswered`]: why, the handler's own words, if it has refused, and the place that was granted.
-    pub fn wait_for(&mut self, call: Call, until: Instant) -> Result<Reply, Unanswered> {
+    pub fn wait_for(&mut self, call: Call, timeout: Duration) -> Result<Reply, Unanswered> {
+        self.wait_until(call, clock::now().after(nanos(timeout)))
+    }
+
+    /// The same until `until`.
+    pub(crate) fn wait_until(&mut self, call: Call, until: Instant) -> Result<Reply, Unanswered> {
         self.date_one(call, until);
         let mut aside = SetAside::default();
         let mut looks = 0_u32;
@@ -147,7 +152,7 @@ impl Node {
                             woken = true;
                             continue;
                         }
-                        Err(WaitError::System(_)) => break RequestError::Wait.into(),
+                        Err(_) => break RequestError::Wait.into(),
                     }
                 }
             };

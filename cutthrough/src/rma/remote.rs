@@ -43,6 +43,7 @@ pub struct Remote<'n> {
 /// Pages that did not all arrive.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{} of {} pages have arrived{}: {error}", count(.valid, Some(true)), .valid.len(), more(.valid))]
+#[non_exhaustive]
 pub struct MoveError {
     /// What went wrong first, with the owner's own words, if it has refused.
     pub error: Unanswered,
@@ -97,12 +98,12 @@ impl<'n> Remote<'n> {
 
     /// Waits for room: how much time is left then.
     fn room(&mut self, until: Instant) -> Result<Duration, RequestError> {
-        self.node.wait_for_room(self.channel, self.timeout)?;
+        self.node.wait_for_room(self.channel, Some(left(until)))?;
         Some(left(until)).filter(|left| !left.is_zero()).ok_or(RequestError::TimedOut(self.timeout))
     }
 
     fn finish(&mut self, call: Result<Call, RequestError>, until: Instant) -> Result<Reply, Unanswered> {
-        self.node.wait_for(call?, until)
+        self.node.wait_until(call?, until)
     }
 
     /// Writes bytes to the region, from `offset` on; more than 64 KiB in several pieces, some of which are under way at
