@@ -95,10 +95,11 @@
 //! # In an async runtime
 //!
 //! [`Client::start_connect`] and calls by [`Client::start`] and [`Client::start_raw`] keep no other task waiting, nor
-//! does dropping them, but for a call whose body of private memory is longer than the
-//! [pool](crate::Config::pool_bytes). While that goes through the staging ring the task waits for the server, as long
-//! as it takes any of it within [`Config::deadline`](crate::Config::deadline), and nothing else of its thread runs, no
-//! timer that should end it either. Send it in pieces, or on a thread. These may: [`Client::connect`], for the server's
+//! does dropping them. A body of private memory that is longer than the [pool](crate::Config::pool_bytes) goes only as
+//! fast as the server takes it: a thread of its own sends it, and other calls of the node wait meanwhile. Borrowed
+//! memory is copied for that thread; give it away ([`Body::Owned`](crate::am::Body::Owned)) where that is too much.
+//!
+//! These may keep others waiting: [`Client::connect`], for the server's
 //! answer, [`Client::call`] and [`Client::call_raw`], [`Client::page`] and [`Service::with`](crate::am::Service::with),
 //! for who uses the node, and dropping a service, for a handler that runs and, over a network, for what was sent to
 //! arrive. Give them a thread, such as that of `tokio::task::spawn_blocking`. Many calls are answered by their first
@@ -106,6 +107,7 @@
 //! the same time; those for which there is no room wait in the order in which they came, and one that is not polled any
 //! more keeps none of the others waiting.
 
+mod aside;
 mod calling;
 mod client;
 mod idle;
@@ -200,6 +202,7 @@ impl<Q, R> Method<Q, R> {
 
 /// Why a call has no result.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum RpcError {
     /// The server refuses, in its own words.
     #[error("the server refused the call: {0}")]
@@ -232,17 +235,20 @@ impl RpcError {
 /// What a raw call of a method has come to: the reply lies in its arguments or, if it is long, in its payload.
 fn result<R: Message>(outcome: Result<Reply, RawError>) -> Result<R, RpcError> {
     let mut reply = outcome?;
-    let value =
-        if reply.payload_len() == 0 { R::decode(reply.args()) } else { R::decode_owned(bytes(reply.take_payload())) };
+    let value = if reply.payload_len() == 0 {
+        R::decode(reply.args())
+    } else {
+        bytes(reply.take_payload()).and_then(R::decode_owned)
+    };
     value.ok_or(RpcError::Type)
 }
 
 /// The bytes of a payload all of which has come. What lies in pages is copied before it is looked at, for the peer may
-/// still write there.
-fn bytes(payload: Payload) -> Vec<u8> {
+/// still write there. `None` if it has not come.
+fn bytes(payload: Payload) -> Option<Vec<u8>> {
     match payload {
-        Payload::Buffer(bytes) => bytes,
-        Payload::Landed(landed) => landed.to_vec(),
-        Payload::None | Payload::Arriving(_) | Payload::Dropped(_) => Vec::new(),
+        Payload::Buffer(bytes) => Some(bytes),
+        Payload::Landed(landed) => Some(landed.to_vec()),
+        _ => None,
     }
 }

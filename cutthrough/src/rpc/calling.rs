@@ -11,6 +11,7 @@ use cutthrough_node::incoming::Channel;
 use cutthrough_node::node::SPIN_NS;
 use cutthrough_node::shm::grant::{Landing, NoMemory};
 
+use super::aside::Aside;
 use super::client::Inside;
 use super::idle;
 use super::queue::{AGAIN, Ticket};
@@ -39,6 +40,8 @@ pub(super) struct Calling<'a> {
     /// Where its answer is left, if it was not over at once.
     slot: Option<Lent>,
     call: Option<Call>,
+    /// The call, while another thread makes it.
+    aside: Option<Arc<Aside>>,
     /// Where it stands, or has stood, among those that wait to be made.
     ticket: Option<Ticket>,
     /// Whether it failed, and is to be made again.
@@ -80,6 +83,8 @@ pub(super) enum Made {
     Yes,
     /// It waits for others, and is woken when it may be made.
     Waits,
+    /// Another thread makes it.
+    Aside,
     /// Somebody else has the node just now.
     No,
 }
@@ -115,6 +120,7 @@ impl<'a> Calling<'a> {
             until,
             slot,
             call: None,
+            aside: None,
             ticket: None,
             comes_again: false,
             before: None,
@@ -183,7 +189,7 @@ impl<'a> Calling<'a> {
     ) -> ControlFlow<Result<Reply, RawError>, Made> {
         let (_, left) = self.until(now);
         let channel = inside.channel();
-        let mut answer = None;
+        let (mut answer, mut waits) = (None, false);
         let (raw, places) = (&mut self.raw, (&mut self.slot, &mut answer));
         let made = if self.blocks {
             // Others have the node again and again: this thread waits for its turn.
@@ -198,13 +204,59 @@ impl<'a> Calling<'a> {
             let queues = if self.ticket.is_some() { QUEUES } else { Duration::ZERO };
             driving.with_elsewhere_in(queues, |node| {
                 *is_far = !node.answers_soon(channel);
+                waits = !clock::is_simulated() && raw.waits(node, channel);
+                if waits {
+                    return Err(RequestError::Full);
+                }
                 // No answer comes from afar before others could run.
                 let others = || turn::has_others() && driving.crowd().others_look();
                 let leaves = *is_far && (others() || turn.lets_others_run());
                 make(node, driving, raw, places, channel, (left, leaves))
             })
         };
+        if waits && self.set_aside(inside, channel, now, waker) {
+            return ControlFlow::Continue(Made::Aside);
+        }
         self.made(inside, Tried { channel, made, answer }, now, waker)
+    }
+
+    /// Has another thread make the call: whether there is one.
+    fn set_aside(&mut self, inside: &Inside, channel: Channel, now: Instant, waker: &Waker) -> bool {
+        let (until, _) = self.until(now);
+        let taker = self.slot.get_or_insert_with(|| Lent::new(inside.service.crowd())).taker();
+        let stands_in = self.raw.stand_in();
+        let raw = std::mem::replace(&mut self.raw, stands_in);
+        match Aside::send(&inside.service, raw, taker, (channel, until), waker) {
+            Ok(aside) => {
+                self.aside = Some(aside);
+                // Nobody waits behind it: the node is in use, as with any call that is made.
+                inside.queue.leave(self.ticket, || now);
+                true
+            }
+            Err(raw) => {
+                self.raw = raw;
+                false
+            }
+        }
+    }
+
+    /// Goes on with a call that another thread makes, or has made.
+    fn look_aside(&mut self, inside: &Arc<Inside>, context: &Context<'_>) -> Poll<Result<Reply, RawError>> {
+        let Some(aside) = &self.aside else { return Poll::Pending };
+        let channel = aside.channel();
+        if let Some((made, raw)) = aside.take(context.waker()) {
+            (self.aside, self.raw) = (None, raw);
+            let driving = inside.service.driving();
+            let outcome = self.go_on(inside, &driving, Tried { channel, made, answer: None }, context);
+            driving.leave(outcome.is_ready());
+            return outcome;
+        }
+        let now = clock::now();
+        if now < self.until(now).0 {
+            return Poll::Pending;
+        }
+        let landing = self.stop(inside, true);
+        Poll::Ready(Err(RawError::new(CallError::Late, landing)))
     }
 
     /// The same once that was tried.
@@ -334,6 +386,11 @@ impl<'a> Calling<'a> {
     pub(super) fn stop(&mut self, inside: &Inside, late: bool) -> Option<Landing> {
         self.turn.end(inside.service.crowd());
         inside.queue.leave(self.ticket, clock::now);
+        if let Some(aside) = self.aside.take() {
+            // Where the other thread has it still, that gives it up, and its place with it.
+            let (made, raw) = aside.give_up()?;
+            (self.raw, self.call) = (raw, made.and_then(Result::ok));
+        }
         let Some(call) = self.call.take() else { return self.raw.take_landing() };
         match inside.service.try_with(|node| node.give_up(call, late)) {
             Some(None) => {}
@@ -351,6 +408,9 @@ impl<'a> Calling<'a> {
 
     pub(super) fn advance(&mut self, inside: &Arc<Inside>, context: &Context<'_>) -> Poll<Result<Reply, RawError>> {
         self.turn.come_back(inside.service.crowd());
+        if self.aside.is_some() {
+            return self.look_aside(inside, context);
+        }
         // Who was woken for its answer has no need of the node.
         if let Some(outcome) = self.take(None).and_then(|answer| self.judge(inside, answer)) {
             return Poll::Ready(outcome);
@@ -395,6 +455,7 @@ impl<'a> Calling<'a> {
                         waits => waits.map_continue(|_| Made::Waits),
                     };
                     match made {
+                        ControlFlow::Continue(Made::Aside) => return Poll::Pending,
                         ControlFlow::Continue(made) => made,
                         ControlFlow::Break(outcome) => return Poll::Ready(outcome),
                     }
@@ -407,7 +468,7 @@ impl<'a> Calling<'a> {
                     true
                 }
                 Made::Yes | Made::Waits => has_others && crowd.others_look(),
-                Made::No => false,
+                Made::No | Made::Aside => false,
             };
             for _ in 0..16 {
                 if leaves {

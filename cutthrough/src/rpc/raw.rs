@@ -9,6 +9,7 @@ use cutthrough_engine::am::message::ARGS_MAX;
 use cutthrough_node::incoming::Channel;
 use cutthrough_node::node::ConnectError;
 use cutthrough_node::shm::grant::{Landing, NoMemory};
+use cutthrough_wire::slot::PAYLOAD_MAX;
 
 use super::{INLINE, Message, Method, RpcError};
 use crate::am::{Body, Call, CallError, Continuation, Failed, Failure, Node, RequestError, with_words};
@@ -204,6 +205,39 @@ impl<'a> Raw<'a> {
         })
     }
 
+    /// Whether a task would keep others waiting while it makes the call: its body goes only as fast as the server takes
+    /// it, for the pool is too short for a copy.
+    pub(super) fn waits(&self, node: &mut Node, channel: Channel) -> bool {
+        let endpoint = &mut node.inside.endpoint;
+        let is_private = match &self.body {
+            Body::Copy(_) | Body::Owned(_) => true,
+            Body::Landed(_) => !endpoint.crosses_net(channel),
+            Body::None | Body::Page(_) | Body::Pages(_) => false,
+        };
+        let bytes = self.body.len();
+        let is_long = (endpoint.pool_bytes() + 1..=PAYLOAD_MAX).contains(&(bytes as u64));
+        is_private && is_long && endpoint.would_wait(channel, bytes, None)
+    }
+
+    /// The same call, of which nothing is borrowed.
+    pub(super) fn into_owned(self) -> Raw<'static> {
+        let Self { number, idempotent, args, body, landing, spent } = self;
+        let body = match body {
+            Body::None => Body::None,
+            Body::Copy(bytes) => Body::Owned(bytes.to_vec()),
+            Body::Owned(bytes) => Body::Owned(bytes),
+            Body::Page(page) => Body::Page(page),
+            Body::Pages(pages) => Body::Pages(pages),
+            Body::Landed(landed) => Body::Landed(landed),
+        };
+        Raw { number, idempotent, args, body, landing, spent }
+    }
+
+    /// What stands for this call while another thread has it.
+    pub(super) fn stand_in(&self) -> Self {
+        Self { idempotent: self.idempotent, ..Self::new(self.number) }
+    }
+
     /// Makes the call ready to be made again, after a failure that gave back this place. Where that cannot be, it is
     /// the place.
     pub(super) fn renew(&mut self, landing: Option<Landing>) -> Result<(), Option<Landing>> {
@@ -234,6 +268,7 @@ fn pages_of<'a>(body: Body<'_>) -> Option<Body<'a>> {
 
 /// Why a raw call has no reply, and the place that it has granted.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub struct RawError {
     /// Why.
     pub error: CallError,

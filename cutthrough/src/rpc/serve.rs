@@ -222,7 +222,7 @@ fn asked<Q: Message>(most: usize, mut request: Request<'_>) -> Option<(Q, Reques
     let asked = if request.payload_len() == 0 {
         Q::decode(request.args())
     } else {
-        Q::decode_owned(bytes(request.take_payload()))
+        bytes(request.take_payload()).and_then(Q::decode_owned)
     };
     match asked {
         Some(asked) => Some((asked, request)),

@@ -1,0 +1,148 @@
+//! A call that is awaited and whose body is longer than the pool goes only as fast as its server takes it. Its task
+//! waits for that, and nobody else of its executor does.
+
+mod two;
+
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use cutthrough::am::{Args, Body, CallError, Service, Settings};
+use cutthrough::rpc::{self, Client, Method, Raw, RpcError};
+use cutthrough::{Config, Landing};
+use two::{Over, PATIENCE, block_on, small};
+
+over_both! {
+    other_tasks_go_on_while_a_long_body_is_sent, a_long_body_that_nobody_takes_is_late_in_time,
+    a_call_whose_long_body_is_sent_can_be_dropped, long_values_are_sent_in_the_order_of_their_tasks,
+}
+
+/// More than the receiver lets come unasked and aside.
+const LONG: usize = 60 << 20;
+const TAKE: u16 = 20;
+
+/// A server that takes no long body before it is told to: the service, the caller's client, who tells it, and how often
+/// it has been asked.
+fn stubborn(over: Over) -> (Service, Client, mpsc::Sender<()>, Arc<AtomicU32>) {
+    let (mut node, address) = over.listening(small(), Settings::default());
+    let (tell, told) = mpsc::channel();
+    let (told, asked) = (Mutex::new(told), Arc::new(AtomicU32::new(0)));
+    let counts = Arc::clone(&asked);
+    node.long(TAKE, Args::Any, LONG, move |mut request| {
+        counts.fetch_add(1, Ordering::Relaxed);
+        let _ = told.lock().expect("no panic").recv_timeout(PATIENCE);
+        let mut bytes = vec![0; request.payload_len()];
+        match request.read(&mut bytes) {
+            Ok(_) => request.reply(&[u32::try_from(bytes.len()).expect("few")]),
+            Err(_) => request.refuse(b"gone"),
+        }
+    });
+    let server = Service::spawn(node, |_| ()).expect("a thread");
+    let config = Config { pool_bytes: 64 << 10, deadline: PATIENCE, ..small() };
+    let service = Arc::new(Service::spawn(Over::node(config, Settings::default()), |_| ()).expect("a thread"));
+    let client = Client::connect(service, &address, PATIENCE).expect("a channel");
+    (server, client.within(PATIENCE), tell, asked)
+}
+
+/// Awaits both on this thread, each polled when the other lets it.
+async fn both<A, B>(one: impl Future<Output = A>, other: impl Future<Output = B>) -> (A, B) {
+    let (mut one, mut other) = (pin!(one), pin!(other));
+    let (mut first, mut second) = (None, None);
+    std::future::poll_fn(|context: &mut Context<'_>| {
+        if first.is_none()
+            && let Poll::Ready(done) = one.as_mut().poll(context)
+        {
+            first = Some(done);
+        }
+        if second.is_none()
+            && let Poll::Ready(done) = other.as_mut().poll(context)
+        {
+            second = Some(done);
+        }
+        if first.is_some() && second.is_some() { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    (first.expect("it is done"), second.expect("it is done"))
+}
+
+fn other_tasks_go_on_while_a_long_body_is_sent(over: Over) {
+    let (_server, client, tell, asked) = stubborn(over);
+    let long = vec![1; LONG];
+    let call = client.start_raw(Raw::new(TAKE).body(Body::Copy(&long)));
+    // Only this task tells the server to go on, and only once that has begun.
+    let is_done = AtomicBool::new(false);
+    let other = async {
+        let since = Instant::now();
+        std::future::poll_fn(|context| {
+            context.waker().wake_by_ref();
+            let begun = asked.load(Ordering::Relaxed) > 0 || since.elapsed() > PATIENCE / 2;
+            if begun { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+        assert!(!is_done.load(Ordering::Relaxed));
+        tell.send(()).expect("the server is there");
+    };
+    let call = async {
+        let reply = call.await;
+        is_done.store(true, Ordering::Relaxed);
+        reply
+    };
+    let (reply, ()) = block_on(both(call, other));
+    assert_eq!(reply.expect("a reply").word(0) as usize, LONG);
+    assert_eq!(asked.load(Ordering::Relaxed), 1);
+    // Nothing is left behind of it.
+    drop(tell);
+    let short = block_on(client.start_raw(Raw::new(TAKE).body(Body::Copy(&[1; 100]))));
+    assert_eq!(short.expect("a reply").word(0), 100);
+}
+
+fn a_long_body_that_nobody_takes_is_late_in_time(over: Over) {
+    let (_server, client, tell, _) = stubborn(over);
+    let since = Instant::now();
+    let place = Landing::Buffer(vec![0; 10]);
+    let raw = Raw::new(TAKE).body(Body::Owned(vec![1; LONG])).reply_into(place);
+    let late = block_on(client.within(Duration::from_millis(100)).start_raw(raw)).map(drop).expect_err("it is late");
+    assert_eq!(late.error, CallError::Late);
+    assert!(since.elapsed() < PATIENCE / 2, "it has waited for the server");
+    // The server has its message, and a later call of the same channel comes behind.
+    drop(tell);
+    let short = block_on(client.start_raw(Raw::new(TAKE).body(Body::Copy(&[1; 100]))));
+    assert_eq!(short.expect("a reply").word(0), 100);
+}
+
+fn a_call_whose_long_body_is_sent_can_be_dropped(over: Over) {
+    let (_server, client, tell, asked) = stubborn(over);
+    let mut call = client.start_raw(Raw::new(TAKE).body(Body::Owned(vec![1; LONG])));
+    let since = Instant::now();
+    while asked.load(Ordering::Relaxed) == 0 {
+        assert!(since.elapsed() < PATIENCE, "it is not sent");
+        assert!(Pin::new(&mut call).poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    assert_eq!(call.cancel(), None);
+    assert!(since.elapsed() < PATIENCE / 2, "it has waited for the server");
+    drop(tell);
+    let short = block_on(client.start_raw(Raw::new(TAKE).body(Body::Copy(&[1; 100]))));
+    assert_eq!(short.expect("a reply").word(0), 100);
+}
+
+fn long_values_are_sent_in_the_order_of_their_tasks(over: Over) {
+    const SUM: Method<Vec<u8>, u64> = Method::new(21);
+    const REFUSES: Method<Vec<u8>, u64> = Method::new(22);
+    let (mut node, address) = over.listening(small(), Settings::default());
+    rpc::serve(&mut node, SUM, |bytes| Ok(bytes.iter().map(|byte| u64::from(*byte)).sum()));
+    rpc::serve(&mut node, REFUSES, |bytes| Err(format!("{} are too many", bytes.len()).into()));
+    let _server = Service::spawn(node, |_| ()).expect("a thread");
+    let config = Config { pool_bytes: 64 << 10, ..small() };
+    let service = Arc::new(Service::spawn(Over::node(config, Settings::default()), |_| ()).expect("a thread"));
+    let client = Client::connect(service, &address, PATIENCE).expect("a channel").within(PATIENCE);
+    let [one, two] = [vec![1; 5 << 20], vec![2; 3 << 20]];
+    let (sums, refused) = block_on(both(
+        both(client.start(SUM, &one), client.start(SUM, &two)),
+        both(client.start(REFUSES, &two), client.start(SUM, &vec![1, 2, 3])),
+    ));
+    assert_eq!(sums, (Ok(5 << 20), Ok(6 << 20)));
+    assert_eq!(refused, (Err(RpcError::Refused(format!("{} are too many", 3 << 20))), Ok(6)));
+}
