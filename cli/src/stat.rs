@@ -251,7 +251,8 @@ mod tests {
     use super::*;
 
     fn line(sent: u64) -> EndpointLine {
-        let row = Row { channel: 3, cells: std::array::from_fn(|_| 0) };
+        let mut row = Row::default();
+        row.channel = 3;
         let channel = ChannelLine { sent, ..channel_line(&row) };
         EndpointLine {
             test: "stat",
@@ -272,7 +273,7 @@ mod tests {
 
     #[test]
     fn what_is_queued_was_sent_and_not_acknowledged() {
-        let mut row = Row { channel: 0, cells: std::array::from_fn(|_| 0) };
+        let mut row = Row::default();
         row.cells[Cell::Sent as usize] = 10;
         row.cells[Cell::Acknowledged as usize] = 4;
         assert_eq!(channel_line(&row).queued, 6);
@@ -313,12 +314,10 @@ mod tests {
 
     #[test]
     fn an_inherited_endpoint_is_shown_where_it_belongs() {
-        let snapshot = |process, generation| Snapshot {
-            process,
-            generation,
-            name: String::new(),
-            counters: Vec::new(),
-            rows: Vec::new(),
+        let snapshot = |process, generation| {
+            let mut snapshot = Snapshot::default();
+            (snapshot.process, snapshot.generation) = (process, generation);
+            snapshot
         };
         let seen = vec![(3, snapshot(5, 9)), (5, snapshot(5, 9)), (4, snapshot(4, 8)), (6, snapshot(5, 9))];
         let pids: Vec<u32> = own(seen).iter().map(|(pid, _)| *pid).collect();

@@ -28,7 +28,7 @@ fn run() -> Result<(), Box<dyn Error>> {
                 }
                 Event::Opened(channel) => println!("channel {} opened", channel.index()),
                 Event::Closed(channel, reason) => println!("channel {}: {reason}", channel.index()),
-                Event::Connected(..) | Event::Completed(_) | Event::Room(_) => {}
+                _ => {}
             }
         }
     })

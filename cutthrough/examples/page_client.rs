@@ -29,7 +29,7 @@ fn run() -> Result<(), Box<dyn Error>> {
                 other => return Err(format!("no page: {other:?}").into()),
             },
             Event::Closed(_, reason) => return Err(reason.into()),
-            Event::Opened(_) | Event::Connected(..) | Event::Completed(_) | Event::Room(_) => {}
+            _ => {}
         }
     }
 }

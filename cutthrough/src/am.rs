@@ -119,7 +119,7 @@ const DATE_NS: u64 = 50_000_000;
 /// Longest sleep while something waits for room.
 const NAP: Duration = Duration::from_millis(1);
 
-/// How a node behaves.
+/// How a node behaves. Settings may be added: write those that shall be others, and `..Settings::default()`.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
     /// Requests that this node may have under way on a channel: 1 to [`WINDOW`], which is the default. Only with the
@@ -141,6 +141,7 @@ impl Default for Settings {
 
 /// How many arguments a handler takes. A request with others gets [`Failure::Arguments`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Args {
     /// Any number of bytes, up to 64.
     Any,

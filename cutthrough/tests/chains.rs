@@ -9,8 +9,9 @@ use cutthrough::am::{CallError, Ended, Failure, Malformed, RequestError, Service
 use cutthrough::rpc::RpcError;
 use cutthrough::{
     AddressError, Breach, CloseReason, ConnectError, Errno, HandshakeError, HelloRefusal, KeyError, KeyFault,
-    KeyFileError, LeaseError, ListenError, MapError, NoChannel, NoMemory, OpenError, ReadError, Refused, RevokeError,
-    RoomError, SealError, SendError, SizeError, UdpAddressError, UdpCallError, WaitError, XdpBroken, XdpError,
+    KeyFileError, Keys, LeaseError, ListenError, MapError, NoChannel, NoMemory, OpenError, ReadError, Refused,
+    RevokeError, RoomError, SealError, SendError, SizeError, UdpAddressError, UdpCallError, WaitError, XdpBroken,
+    XdpError,
 };
 
 fn refused() -> io::Error {
@@ -26,7 +27,7 @@ fn of_addresses() -> Vec<Box<dyn Error>> {
     let host = || UdpAddressError::Host { host: "host:7".into(), error: refused() };
     let system = || AddressError::System { path: path(), error: refused() };
     let taken = || LeaseError::Taken(path());
-    let fault = KeyError { line: Some(3), fault: KeyFault::Zero };
+    let fault: KeyError = Keys::from_text("\n\npsk:0").expect_err("a key has 64 digits");
     vec![
         Box::new(AddressError::Folder { path: path(), error: refused() }),
         Box::new(system()),

@@ -113,6 +113,7 @@ impl Victim {
             }
             Event::Opened(channel) => panic!("{channel:?} was opened by nobody"),
             Event::Connected(connecting, _) => panic!("{connecting:?} was begun by nobody"),
+            other => panic!("{other:?}: the victim does not know of it"),
         }
     }
 

@@ -187,7 +187,6 @@ impl Config {
             SizeError::Staging => self.staging_bytes.into(),
             SizeError::Pool => self.pool_bytes,
             SizeError::Landing => self.landing_bytes,
-            other => unreachable!("{other:?} is of no setting"),
         }
     }
 }

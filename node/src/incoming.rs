@@ -41,6 +41,7 @@ pub struct Connecting(pub(crate) u64);
 /// Something that has happened at an endpoint.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "nearly every event is a message, and none may cost an allocation")]
+#[non_exhaustive]
 pub enum Event {
     /// A message has arrived.
     Message(Incoming),
@@ -77,6 +78,7 @@ const _: () = assert!(size_of::<Event>() <= size_of::<Incoming>() + 8);
 
 /// Which message's memory may be used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Completion {
     /// The channel that it was sent on.
     pub channel: Channel,
@@ -86,6 +88,7 @@ pub struct Completion {
 
 /// What has become of a message's payload.
 #[derive(Default)]
+#[non_exhaustive]
 pub enum Payload {
     /// There is none, or it has been read or taken.
     #[default]
@@ -124,9 +127,8 @@ impl fmt::Debug for Bytes<'_> {
 
 /// A message that has arrived. Its slot is free already; its payload is held until this, or the payload taken out of
 /// it, is dropped.
-///
-/// In this order, because a message is moved out of its event in pieces of 16 bytes: the last one is the cargo alone,
-/// which was written as a whole, and so need not be waited for.
+// In this order, because a message is moved out of its event in pieces of 16 bytes: the last one is the cargo alone,
+// which was written as a whole, and so need not be waited for.
 #[repr(C)]
 pub struct Incoming {
     control: Control,

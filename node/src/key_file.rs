@@ -13,6 +13,7 @@ const MOST: usize = 1 << 20;
 
 /// Why a key file cannot be used.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum KeyFileError {
     /// It cannot be read.
     #[error("{path}: {error}; give a key file that this user can read", path = path.display())]

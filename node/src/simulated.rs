@@ -25,7 +25,8 @@ pub(crate) use self::port::Port;
 pub use self::time::Time;
 use crate::clock;
 
-/// What a wire does to the datagrams that one host sends to another. Chances are of each datagram, from 0 to 1.
+/// What a wire does to the datagrams that one host sends to another. Chances are of each datagram, from 0 to 1. More may
+/// be added: write what shall be another than the default, and `..Wire::default()`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Wire {
     /// Bytes of the longest IP datagram that it carries, with its headers.
@@ -67,6 +68,7 @@ impl Default for Wire {
 
 /// What has become of datagrams, by number.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Counts {
     /// That endpoints have sent.
     pub sent: u64,

@@ -37,6 +37,7 @@ const ROWS_SEEN: usize = 1 << 16;
 /// What a row says of a channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
+#[non_exhaustive]
 pub enum Cell {
     /// 1 while the channel is open.
     Open,
@@ -133,7 +134,8 @@ impl Count for Stat {
 }
 
 /// A channel, as seen from outside.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct Row {
     /// Number of the channel in its endpoint.
     pub channel: usize,
@@ -142,7 +144,8 @@ pub struct Row {
 }
 
 /// An endpoint, as seen from outside.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct Snapshot {
     /// Process number, as the process's own name space counts.
     pub process: u64,

@@ -40,6 +40,7 @@ pub const SECOND: usize = KEY + PAYLOAD + TAG;
 
 /// Why there is no session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum SealError {
     /// The keys name several peers, and nobody says which one is called.
     #[error("the key file names several peers; name the one that is called behind its address: udp:HOST:PORT#HEX")]

@@ -26,6 +26,7 @@ pub const KEY: usize = 32;
 
 /// What is wrong with a key's text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum KeyFault {
     /// Nothing says what kind of key it is.
     #[error("a key is written `psk:HEX`, `private:HEX` or `public:HEX`")]
@@ -61,6 +62,7 @@ pub enum KeyFault {
 
 /// What is wrong with a key file, and where.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct KeyError {
     /// The line, counted from 1; none if something is missing in the whole.
     pub line: Option<usize>,

@@ -7,7 +7,7 @@ const ONE: &str = "0101010101010101010101010101010101010101010101010101010101010
 const TWO: &str = "02FFaa0202020202020202020202020202020202020202020202020202020202";
 
 fn fault(text: &str) -> (Option<usize>, KeyFault) {
-    let KeyError { line, fault } = Keys::from_text(text).expect_err("a wrong key file is read");
+    let KeyError { line, fault, .. } = Keys::from_text(text).expect_err("a wrong key file is read");
     (line, fault)
 }
 

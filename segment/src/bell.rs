@@ -70,6 +70,7 @@ impl Rung {
 
 /// How the receiver makes its armed word seen before it looks at its rings for the last time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Fence {
     /// The kernel runs a fence on every core that runs a registered process.
     Expedited,

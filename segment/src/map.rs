@@ -24,6 +24,7 @@ use crate::sync::{AtomicU64, Eviction, Ordering, Slot, for_lines, prefetch_read,
 
 /// Why memory could not be made or mapped.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum MapError {
     /// The kernel gave no memory file.
     #[error("no shared memory: {0}{cure}", cure = cure(*.0))]

@@ -131,6 +131,8 @@ impl World {
             Event::Failed(failed) => self.failed(&failed),
             Event::Closed(channel, why) => self.closed(channel, &why.to_string()),
             Event::Opened(_) | Event::Connected(..) => {}
+            // To leave out what it does not know could leave a rank waiting.
+            other => unreachable!("{other:?} is no event that ranks know of"),
         }
     }
 

@@ -149,7 +149,7 @@ impl Session {
             match self.endpoint.wait(Some(PATIENCE)).map_err(|error| lost(&error))? {
                 Event::Message(message) => return Ok(message),
                 Event::Closed(_, reason) => return Err(lost(&reason)),
-                Event::Opened(_) | Event::Connected(..) | Event::Completed(_) | Event::Room(_) => {}
+                _ => {}
             }
         }
     }

@@ -11,7 +11,6 @@ use cutthrough::rpc::{RawError, RpcError};
 use cutthrough::stat::printable;
 use cutthrough::{
     Adapter, Channel, CloseReason, Config, Endpoint, Event, Incoming, NoMemory, Offer, Policy, ReadError, SendError,
-    WaitError,
 };
 
 use super::across::{Mode, placement};
@@ -273,9 +272,7 @@ impl Lane {
             match self.endpoint.wait(Some(self.bears())) {
                 Ok(Event::Message(message)) => return Ok(message),
                 Ok(event) => self.heed(&event)?,
-                Err(WaitError::TimedOut | WaitError::Woken | WaitError::System(_)) => {
-                    return Err(LaneError::Silent(self.bears()));
-                }
+                Err(_) => return Err(LaneError::Silent(self.bears())),
             }
         }
     }

@@ -314,6 +314,7 @@ impl Node {
             // What has come to it is not told yet.
             Err(RevokeError::Refused(_)) => {}
             Err(RevokeError::Closed(reason)) => ended(reason),
+            Err(error) => panic!("{error}: this storm does not know of it"),
         }
     }
 
@@ -423,6 +424,7 @@ impl Node {
                     Err(error) => panic!("{error}: {word:?}"),
                 }
             }
+            other => panic!("{other:?}: this storm does not know of it"),
         }
         self.bytes += word.len as u64;
         if self.random.one_in(2) {
@@ -507,6 +509,7 @@ impl Node {
                     assert!(std::mem::take(&mut talk.asked), "told of room without being asked");
                 }
             }
+            other => panic!("{other:?}: this storm does not know of it"),
         }
     }
 }

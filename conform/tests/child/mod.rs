@@ -215,6 +215,7 @@ fn play(endpoint: &mut Endpoint, channel: Channel, how: &str) {
             }
             Event::Closed(..) => return,
             Event::Opened(_) | Event::Connected(..) | Event::Completed(_) | Event::Room(_) => {}
+            other => panic!("{other:?}: a child does not know of it"),
         }
     }
 }

@@ -143,10 +143,8 @@ impl Liar {
         let offer = Offer::make(1, sizes).expect("memory");
         offer.say(&socket).expect("said hello");
         let channel = loop {
-            match victim.endpoint.wait(Some(PATIENCE)).expect("the liar comes") {
-                Event::Opened(channel) => break channel,
-                Event::Connected(..) | Event::Message(_) | Event::Completed(_) | Event::Closed(..) | Event::Room(_) => {
-                }
+            if let Event::Opened(channel) = victim.endpoint.wait(Some(PATIENCE)).expect("the liar comes") {
+                break channel;
             }
         };
         let heard = handshake::listen(&socket).expect("an answer").expect("at once");

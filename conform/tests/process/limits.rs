@@ -140,7 +140,7 @@ fn a_payload_for_which_there_is_no_memory_ends_no_server() {
     let channel = node.connect(&folder.address(), PATIENCE).expect("a channel");
     let mut ask = |len: usize| {
         let call = node.ask(channel, 1).body(Body::Copy(&vec![7; len])).within(PATIENCE).send()?;
-        node.wait_for(call, cutthrough::now() + PATIENCE).map(|reply| reply.word(0)).map_err(CallError::from)
+        node.wait_for(call, PATIENCE).map(|reply| reply.word(0)).map_err(CallError::from)
     };
     assert_eq!(ask(LONG), Err(CallError::Failed(Failure::Busy)));
     assert_eq!(ask(300_000), Ok(300_000));

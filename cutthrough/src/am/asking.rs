@@ -284,6 +284,7 @@ pub(super) fn boxed(spare: &mut Vec<Box<Wanted>>, wanted: Wanted) -> Box<Wanted>
 
 /// A request that was not sent, and what of it can be used again.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Unsent<'a> {
     /// Why.
     pub error: RequestError,

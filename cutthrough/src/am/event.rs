@@ -149,6 +149,7 @@ impl Reply {
 /// Something that has happened at a node.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "nearly every event is a reply, and none may cost an allocation")]
+#[non_exhaustive]
 pub enum Event {
     /// A reply has come to a request that has no reply handler.
     Replied(Reply),
@@ -181,6 +182,7 @@ pub struct Failed {
 /// Why a request that was waited for ([`Node::call`](super::Node::call), [`Node::wait_for`](super::Node::wait_for)) has
 /// no reply. Its text has the handler's own words, if it has refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub struct Unanswered {
     /// Why.
     pub error: CallError,
@@ -233,6 +235,7 @@ pub(crate) fn with_words(f: &mut fmt::Formatter<'_>, error: CallError, args: &[u
 
 /// Why a channel has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Ended {
     /// The endpoint says why.
     #[error(transparent)]
@@ -250,6 +253,7 @@ impl From<Malformed> for Ended {
 
 /// Why a service could not be started.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ServiceError {
     /// The system gives no thread, or no socket.
     #[error("no thread or socket for the service: {0} (too many? raise `ulimit -u` and `ulimit -n`)")]
@@ -264,6 +268,7 @@ impl From<std::io::Error> for ServiceError {
 
 /// Why a request was not sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum RequestError {
     /// The window is full, or the ring is, or that of the lists of pages that are on their way. Poll, then try again.
     #[error("the window is full: poll, so that replies come in, then try again")]
@@ -329,6 +334,7 @@ impl From<Unasked> for RequestError {
 
 /// Why a request has no reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum CallError {
     /// The peer is gone. Whether the request was served is not known.
     #[error("the channel has ended before the reply came: {0}")]

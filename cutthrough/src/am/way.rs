@@ -15,6 +15,7 @@ use crate::Endpoint;
 
 /// The payload of a request or a reply.
 #[derive(Debug, Default)]
+#[non_exhaustive]
 pub enum Body<'a> {
     /// None.
     #[default]

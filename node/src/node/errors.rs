@@ -13,6 +13,7 @@ use crate::udp::calls::UdpCallError;
 
 /// Why a node could not be made.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum OpenError {
     /// A setting is out of its bounds.
     #[error("setting out of bounds: {}, and is {given}", bounds(*.which))]
@@ -51,6 +52,7 @@ const fn bounds(which: SizeError) -> &'static str {
 
 /// Why an endpoint does not listen.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ListenError {
     /// The address, on this machine.
     #[error(transparent)]
@@ -62,6 +64,7 @@ pub enum ListenError {
 
 /// Why there is no channel to a peer.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ConnectError {
     /// The address.
     #[error(transparent)]

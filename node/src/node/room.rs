@@ -23,6 +23,7 @@ const ASIDE_AT_ONCE: usize = 64;
 
 /// Why a wait for room has ended without any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum RoomError {
     /// The channel has ended: there will be none.
     #[error("the channel has ended: {0}")]

@@ -26,6 +26,7 @@ const LOOKS_WOKEN: u32 = 2;
 
 /// Why waiting ended without an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum WaitError {
     /// The time is over.
     #[error("nothing happened in time")]

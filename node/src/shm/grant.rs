@@ -16,6 +16,7 @@ const LENT_LIMIT: u32 = 8;
 
 /// Where a payload that carries a token shall land.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Landing {
     /// In fresh landing pages for so many bytes, rounded up to whole pages: the sender puts the payload there itself
     /// (one copy).
@@ -27,6 +28,7 @@ pub enum Landing {
 
 /// Why there is no memory for a payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum NoMemory {
     /// All pages are lent, posted or granted. Release some, or open the endpoint with more.
     #[error("no free pages: release some, or open the endpoint with a larger pool or landing memory")]
@@ -44,6 +46,7 @@ pub enum NoMemory {
 
 /// Why a token was not revoked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum RevokeError {
     /// The sender is writing at this moment: the message is about to arrive.
     #[error("the payload is on its way: its message is about to arrive")]

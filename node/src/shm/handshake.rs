@@ -23,6 +23,7 @@ const FILES: usize = 2;
 
 /// Why a handshake failed.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum HandshakeError {
     /// The other side's record makes no channel.
     #[error(transparent)]

@@ -42,6 +42,7 @@ const LOOKS_PER_RECLAIM: u32 = 16;
 
 /// Why a channel ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum CloseReason {
     /// This side closed it.
     #[error("closed by this side")]
@@ -100,6 +101,7 @@ pub enum SendError {
 
 /// Who is on the other side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Identity {
     /// Process number, as this process's name space counts; 0 if it has none there, as from within a container.
     pub process: u32,

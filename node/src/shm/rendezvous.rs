@@ -26,6 +26,7 @@ use crate::process::Process;
 
 /// Why an address cannot be used.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum AddressError {
     /// It does not begin with the name of an adapter that exists.
     #[error("address {0:?} names no adapter; use shm:NAME on this machine, or udp:HOST:PORT")]

@@ -50,6 +50,7 @@ impl Ways {
 
 /// Why an address cannot be used.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum UdpAddressError {
     /// It is not of the form.
     #[error("'{0}' is no address: say udp:HOST:PORT, for example udp:127.0.0.1:7000 or net:[::1]:7000")]

@@ -21,6 +21,7 @@ const WAY_NS: u64 = 500_000_000;
 
 /// Why a call over UDP has failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum UdpCallError {
     /// Other versions of the frames: this is the other side's.
     #[error(

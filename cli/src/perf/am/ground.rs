@@ -207,7 +207,7 @@ impl Side {
             Some(Event::Replied(reply)) => Ok(Some(reply)),
             Some(Event::Failed(failed)) => Err(failed.error.into()),
             Some(Event::Closed(_, why)) => Err(CallError::Closed(why).into()),
-            Some(Event::Opened(_) | Event::Connected(..)) => Ok(None),
+            Some(_) => Ok(None),
         }
     }
 

@@ -152,7 +152,7 @@ impl Lobby {
                 Some(())
             }
             Event::Closed(client, _) => self.forget(client),
-            Event::Connected(..) | Event::Completed(_) | Event::Room(_) => Some(()),
+            _ => Some(()),
         }
     }
 

@@ -69,6 +69,7 @@ const MTU_MAX: u32 = 65_535;
 
 /// Why there is no leased ring. One line each, which says what to do.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum LeaseError {
     /// What shall be leased is no address of the adapter `xdp`.
     #[error("{0} cannot be leased; say xdp:HOST:PORT, with an IPv4 address of this machine")]

@@ -47,6 +47,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Where the program runs, and who moves the frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Mode {
     /// After the kernel has made a buffer of its own for the frame; with every interface.
     Generic,
@@ -70,6 +71,7 @@ impl Mode {
 
 /// Why there is no ring. One line each, which says what to do.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum XdpError {
     /// This process lacks a privilege.
     #[error(
