@@ -25,8 +25,8 @@ pub mod raw;
 pub mod shm;
 #[cfg(feature = "simulated")]
 pub mod simulated;
-/// Without the feature `simulated` there is no simulated network, and these types have no value. They are there, so that
-/// settings have the same fields with the feature and without it.
+/// Without the feature `simulated` there is no simulated network, and these types have no value. They are there, so
+/// that settings have the same fields with the feature and without it.
 #[cfg(not(feature = "simulated"))]
 pub mod simulated {
     use std::net::IpAddr;

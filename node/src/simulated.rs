@@ -25,8 +25,8 @@ pub(crate) use self::port::Port;
 pub use self::time::Time;
 use crate::clock;
 
-/// What a wire does to the datagrams that one host sends to another. Chances are of each datagram, from 0 to 1. More may
-/// be added: write what shall be another than the default, and `..Wire::default()`.
+/// What a wire does to the datagrams that one host sends to another. Chances are of each datagram, from 0 to 1. More
+/// may be added: write what shall be another than the default, and `..Wire::default()`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Wire {
     /// Bytes of the longest IP datagram that it carries, with its headers.

@@ -379,3 +379,17 @@ impl World {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::World;
+
+    /// Another crate of the same program may ask for a feature that this one does not know of.
+    #[test]
+    fn settings_are_the_same_with_a_feature_and_without() {
+        let network: Option<cutthrough::simulated::Network> = Settings::alone().network;
+        assert!(network.is_none());
+        assert!(World::join(&Settings { network, ..Settings::alone() }).is_ok());
+    }
+}

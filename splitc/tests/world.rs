@@ -15,14 +15,6 @@ fn over_udp<R: Send>(size: u32, program: impl Fn(&mut World) -> Result<R, Error>
     World::threads_at(&settings, program)
 }
 
-/// Another crate of the same program may ask for a feature that this one does not know of.
-#[test]
-fn settings_are_the_same_with_a_feature_and_without() {
-    let network: Option<cutthrough::simulated::Network> = Settings::alone().network;
-    assert!(network.is_none());
-    assert!(World::join(&Settings { network, ..Settings::alone() }).is_ok());
-}
-
 fn over_both<R: Send>(size: u32, program: impl Fn(&mut World) -> Result<R, Error> + Sync) -> Vec<Vec<R>> {
     vec![World::threads(size, &program).expect("over shared memory"), over_udp(size, &program).expect("over UDP")]
 }

@@ -105,8 +105,9 @@ impl Node {
         done
     }
 
-    /// Waits for the reply to a call, so long from now on; then the call is cancelled. That counts, and not the deadline
-    /// of the [`Settings`](super::Settings). Serves requests meanwhile, and keeps other events for later polls.
+    /// Waits for the reply to a call, so long from now on; then the call is cancelled. That counts, and not the
+    /// deadline of the [`Settings`](super::Settings). Serves requests meanwhile, and keeps other events for later
+    /// polls.
     ///
     /// ```
     /// # use std::time::Duration;

@@ -1,6 +1,6 @@
 //! Calls of tasks that would keep others of their executor waiting: a body that is longer than the pool goes only as
-//! fast as the server takes it, so a thread of its own sends it. That waits in the line of those that want the node, and
-//! has it, as a thread does that makes such a call and waits for it.
+//! fast as the server takes it, so a thread of its own sends it. That waits in the line of those that want the node,
+//! and has it, as a thread does that makes such a call and waits for it.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;

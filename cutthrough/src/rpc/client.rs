@@ -122,9 +122,9 @@ impl Client {
     /// that it need not serve a call that nobody waits for.
     ///
     /// A call for which a thread waits, and whose body of private memory is longer than the pool
-    /// ([`Config::pool_bytes`](crate::Config::pool_bytes)), may take longer: it goes through the staging ring, and waits
-    /// for the server as long as that takes any of it within [`Config::deadline`](crate::Config::deadline). One that is
-    /// awaited ends in time.
+    /// ([`Config::pool_bytes`](crate::Config::pool_bytes)), may take longer: it goes through the staging ring, and
+    /// waits for the server as long as that takes any of it within [`Config::deadline`](crate::Config::deadline). One
+    /// that is awaited ends in time.
     #[must_use]
     pub fn within(&self, timeout: Duration) -> Self {
         Self { inside: Arc::clone(&self.inside), within: timeout }
@@ -158,8 +158,8 @@ impl Client {
     /// poll that finds room, and the node in use by no other thread. Dropped before it is done, the call is cancelled.
     ///
     /// A poll waits for nobody. What is asked, where it is longer than the pool
-    /// ([`Config::pool_bytes`](crate::Config::pool_bytes)), goes only as fast as the server takes it: a thread of its own
-    /// sends it, which has the node until the server has taken all of it, or takes nothing of it within
+    /// ([`Config::pool_bytes`](crate::Config::pool_bytes)), goes only as fast as the server takes it: a thread of its
+    /// own sends it, which has the node until the server has taken all of it, or takes nothing of it within
     /// [`Config::deadline`](crate::Config::deadline). Other calls of the node wait meanwhile. The call ends with its
     /// time, or when it is dropped, all the same. In simulated time, where there are no threads, the poll waits itself.
     pub fn start<Q: Message, R: Message>(&self, method: Method<Q, R>, asked: &Q) -> Pending<R> {

@@ -7,8 +7,7 @@
 //!   that leaves the caches before it is used again, and a window that is not used up; less than 16 KiB, too, where
 //!   the sender says that its window holds it back, as one does that losses have made small;
 //! * after a quarter of a round trip in which nothing more came, and after a whole one in any case. While a stream goes
-//!   on its bytes count: by time alone who only receives, and knows how short the round trip is, would acknowledge every
-//!   train.
+//!   on its bytes count: who only receives, and knows how short the round trip is, would else acknowledge every train.
 //!
 //! But an application that answers what comes acknowledges it by that, and if it waits for the answer to go out, or for
 //! the rest of what it answers to come in, an acknowledgement alone holds up just that. How long answers usually take
