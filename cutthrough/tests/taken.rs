@@ -53,7 +53,7 @@ fn a_second_name_takes_the_place_of_the_first() {
     far.short(ONE, Args::Any, |request| request.reply(&[7]));
     let mut node = Over::node(Config::default(), Default::default());
     let by_first = meet(&mut far, &mut node, &first);
-    let second = first.replace(".sock", "-second.sock");
+    let second = format!("{first}-second");
     far.listen(&second).expect("a free name");
     let by_second = meet(&mut far, &mut node, &second);
     assert!(node.connect(&first, Duration::from_millis(100)).is_err());

@@ -98,7 +98,7 @@ impl<'n> Remote<'n> {
 
     /// Waits for room: how much time is left then.
     fn room(&mut self, until: Instant) -> Result<Duration, RequestError> {
-        self.node.wait_for_room(self.channel, Some(left(until)))?;
+        self.node.wait_for_room(self.channel, Some(self.timeout))?;
         Some(left(until)).filter(|left| !left.is_zero()).ok_or(RequestError::TimedOut(self.timeout))
     }
 
