@@ -58,6 +58,8 @@ fn fixed_seeds_keep_every_rule() {
     let ends = [calls.replied, calls.late, calls.cancelled, calls.lost, calls.given_back, calls.put_off];
     assert!(ends.iter().all(|kind| *kind > 100) && calls.handed_over > 100 && calls.lent > 100, "{all:?}");
     assert!(calls.aged > 100, "{all:?}");
+    // Who hands a request over does not serve it.
+    assert!(calls.served <= calls.asked, "{all:?}");
     // Unknown, too long, busy, abandoned, no route, a bad token, refused: nothing else is answered to who still waits.
     let codes = [1, 3, 5, 8, 9, 11, 12];
     assert!(codes.iter().all(|code| calls.failed[code - 1] > 100), "{all:?}");

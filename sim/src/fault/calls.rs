@@ -49,7 +49,8 @@ const HUGE: u16 = 6;
 pub struct Calls {
     /// Requests that were made.
     pub asked: u64,
-    /// Requests that came to who serves them; one whose handler is not known is answered with a failure.
+    /// Requests that came to who answers them; one that is handed over to another endpoint counts there alone, and one
+    /// whose handler is not known is answered with a failure.
     pub served: u64,
     /// Calls that ended with a reply.
     pub replied: u64,

@@ -51,7 +51,11 @@ impl Party {
                     return Ok(());
                 }
                 PASS => match self.pass(net, number, request, to, came, around)? {
-                    None => return Ok(()),
+                    None => {
+                        // It counts where it is answered.
+                        around.summary.calls.served -= 1;
+                        return Ok(());
+                    }
                     Some(to) => return self.answer(net, number, to, came, fail(Failure::NoRoute), around),
                 },
                 GRANT => {
