@@ -32,7 +32,10 @@ pub enum AddressError {
     #[error("address {0:?} names no adapter; use shm:NAME on this machine, or udp:HOST:PORT")]
     Adapter(String),
     /// The name is empty, too long, or has other characters.
-    #[error("name {0:?} is not usable; use 1 to 64 letters, digits, '.', '_' or '-', or an absolute path")]
+    #[error(
+        "name {0:?} is not usable; use 1 to 64 letters, digits, '.', '_' or '-', not beginning with '.', or an \
+         absolute path"
+    )]
     Name(String),
     /// The path is longer than a socket's may be.
     #[error("path {0:?} is too long for a socket (107 bytes); use a shorter one")]
