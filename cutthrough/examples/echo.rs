@@ -11,7 +11,18 @@ use cutthrough::{Config, Endpoint, read_keys};
 const ECHO: u16 = 1;
 const TIMEOUT: Duration = Duration::from_secs(1);
 
+/// What `--help` says.
+const HELP: &str = "Sends words back, and asks for them a thousand times: how long each takes.\n\n\
+    usage: echo serve [ADDRESS [KEYS]]\n\
+    \x20      echo [ADDRESS [KEYS]]\n\n\
+    ADDRESS is shm:NAME on this machine, or udp:HOST:PORT [default: shm:echo].\n\
+    KEYS is the file of a key, for udp; 'cutthrough key FILE' makes one.";
+
 fn run() -> Result<(), Box<dyn Error>> {
+    if std::env::args().nth(1).is_some_and(|word| word == "--help") {
+        println!("{HELP}");
+        return Ok(());
+    }
     let mut args = std::env::args().skip(1).peekable();
     let serve = args.next_if(|arg| arg == "serve").is_some();
     let address = args.next().unwrap_or_else(|| "shm:echo".into());

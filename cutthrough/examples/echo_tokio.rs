@@ -6,7 +6,17 @@ use std::process::ExitCode;
 
 use cutthrough::{AsyncEndpoint, Config, Endpoint, Event, read_keys};
 
+/// What `--help` says.
+const HELP: &str = "Sends control messages back, in a tokio runtime, until it is ended.\n\n\
+    usage: echo_tokio [ADDRESS [KEYS]]\n\n\
+    ADDRESS is shm:NAME on this machine, or udp:HOST:PORT [default: shm:echo-tokio].\n\
+    KEYS is the file of a key, for udp; 'cutthrough key FILE' makes one.";
+
 fn run() -> Result<(), Box<dyn Error>> {
+    if std::env::args().nth(1).is_some_and(|word| word == "--help") {
+        println!("{HELP}");
+        return Ok(());
+    }
     let mut args = std::env::args().skip(1);
     let address = args.next().unwrap_or_else(|| "shm:echo-tokio".to_owned());
     // The file of a key, for an address of another machine.

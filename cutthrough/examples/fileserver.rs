@@ -16,7 +16,18 @@ const BLOCK: u16 = 2;
 const BLOCK_BYTES: usize = 64 << 10;
 const TIMEOUT: Duration = Duration::from_secs(1);
 
+/// What `--help` says.
+const HELP: &str = "Serves the blocks of a file, and writes all of them to standard output.\n\n\
+    usage: fileserver serve FILE [ADDRESS [KEYS]]\n\
+    \x20      fileserver [ADDRESS [KEYS]] >COPY\n\n\
+    ADDRESS is shm:NAME on this machine, or udp:HOST:PORT [default: shm:files].\n\
+    KEYS is the file of a key, for udp; 'cutthrough key FILE' makes one.";
+
 fn run() -> Result<(), Box<dyn Error>> {
+    if std::env::args().nth(1).is_some_and(|word| word == "--help") {
+        println!("{HELP}");
+        return Ok(());
+    }
     let mut args = std::env::args().skip(1).peekable();
     let file = match args.next_if(|arg| arg == "serve") {
         Some(_) => {

@@ -24,6 +24,14 @@ const KEY_MOST: usize = 64;
 /// Most bytes of a value.
 const VALUE_MOST: usize = 1 << 20;
 
+/// What `--help` says.
+const HELP: &str = "A key-value store. The value - is read from standard input.\n\n\
+    usage: kv serve [ADDRESS [KEYS]]\n\
+    \x20      kv set KEY VALUE|- [ADDRESS [KEYS]]\n\
+    \x20      kv get KEY [ADDRESS [KEYS]]\n\n\
+    ADDRESS is shm:NAME on this machine, or udp:HOST:PORT [default: shm:kv].\n\
+    KEYS is the file of a key, for udp; 'cutthrough key FILE' makes one.";
+
 const USAGE: &str =
     "usage: kv serve [ADDRESS [KEYS]] | kv set KEY VALUE|- [ADDRESS [KEYS]] | kv get KEY [ADDRESS [KEYS]]";
 
@@ -94,6 +102,10 @@ fn get(client: &Client, key: &str) -> Result<Vec<u8>, Box<dyn Error>> {
 }
 
 fn run(words: &[&str]) -> Result<(), Box<dyn Error>> {
+    if words == ["--help"] {
+        println!("{HELP}");
+        return Ok(());
+    }
     // Any value may look like an address: what stands behind the words of a command is one.
     let count = match words.first() {
         Some(&"serve") => 1,

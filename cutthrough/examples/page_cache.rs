@@ -15,6 +15,12 @@ const PAGE: usize = 4096;
 const KEPT: usize = 1000;
 const TIMEOUT: Duration = Duration::from_secs(1);
 
+/// What `--help` says.
+const HELP: &str = "Stands before a page server, as one to page_client, and keeps the pages.\n\n\
+    usage: page_cache ADDRESS SERVER [KEYS]\n\n\
+    ADDRESS and SERVER, which it asks, are shm:NAME or udp:HOST:PORT.\n\
+    KEYS is the file of a key, for udp; 'cutthrough key FILE' makes one.";
+
 /// Who wants which page, and where.
 struct Wanted {
     number: u32,
@@ -49,6 +55,10 @@ fn ask(endpoint: &mut Endpoint, server: Channel, number: [u8; 4]) -> Result<Toke
 }
 
 fn run() -> Result<(), Box<dyn Error>> {
+    if std::env::args().nth(1).is_some_and(|word| word == "--help") {
+        println!("{HELP}");
+        return Ok(());
+    }
     let mut args = std::env::args().skip(1);
     let (address, server) = args.next().zip(args.next()).ok_or("usage: page_cache ADDRESS SERVER [KEYS]")?;
     let keys = args.next().map(read_keys).transpose()?;

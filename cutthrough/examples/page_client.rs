@@ -10,7 +10,14 @@ use cutthrough::{Config, Endpoint, Event, Landing, Payload, read_keys};
 const PAGE: usize = 4096;
 const TIMEOUT: Duration = Duration::from_secs(1);
 
+const HELP: &str =
+    "Fetches one page from the server, and writes it to standard output.\nusage: page_client NUMBER [ADDRESS [KEYS]]";
+
 fn run() -> Result<(), Box<dyn Error>> {
+    if std::env::args().nth(1).is_some_and(|word| word == "--help") {
+        println!("{HELP}");
+        return Ok(());
+    }
     let mut args = std::env::args().skip(1);
     let number: Option<u32> = args.next().and_then(|number| number.parse().ok());
     let number = number.ok_or("usage: page_client NUMBER [ADDRESS [KEYS]]")?;

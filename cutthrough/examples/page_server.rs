@@ -7,7 +7,13 @@ use cutthrough::{Config, Endpoint, Event, Token, read_keys};
 
 const PAGE: usize = 4096;
 
+const HELP: &str = "Serves the pages of a file until it is ended.\nusage: page_server FILE [ADDRESS [KEYS]]";
+
 fn run() -> Result<(), Box<dyn Error>> {
+    if std::env::args().nth(1).is_some_and(|word| word == "--help") {
+        println!("{HELP}");
+        return Ok(());
+    }
     let mut args = std::env::args().skip(1);
     let name = args.next().ok_or("usage: page_server FILE [ADDRESS [KEYS]]")?;
     let file = std::fs::read(&name).map_err(|error| format!("{name}: {error}"))?;

@@ -9,7 +9,18 @@ use cutthrough::{Config, Endpoint, Event, WaitError, read_keys};
 /// How long peers have to end what they have begun.
 const GRACE: Duration = Duration::from_secs(1);
 
+/// What `--help` says.
+const HELP: &str = "Sends messages back until a line comes on standard input, then stops in good\n\
+    order.\n\n\
+    usage: stop [ADDRESS [KEYS]]\n\n\
+    ADDRESS is shm:NAME on this machine, or udp:HOST:PORT [default: shm:stop].\n\
+    KEYS is the file of a key, for udp; 'cutthrough key FILE' makes one.";
+
 fn run() -> Result<(), Box<dyn std::error::Error>> {
+    if std::env::args().nth(1).is_some_and(|word| word == "--help") {
+        println!("{HELP}");
+        return Ok(());
+    }
     let mut args = std::env::args().skip(1);
     let address = args.next().unwrap_or_else(|| "shm:stop".into());
     // The file of a key, for an address of another machine.

@@ -241,6 +241,18 @@ fn what_is_wrong_with_an_argument_is_said_for_people() {
     assert_eq!(complains("page_client", &["x"]), "page_client: usage: page_client NUMBER [ADDRESS [KEYS]]\n");
 }
 
+/// Whoever asks is told what an example does and how it is called, and nothing is opened for that.
+#[test]
+fn each_says_what_it_does_and_how_it_is_called() {
+    let names = ["echo", "fileserver", "kv", "page_cache", "page_client", "page_server", "stop"];
+    for name in names.into_iter().chain(cfg!(feature = "tokio").then_some("echo_tokio")) {
+        let said = String::from_utf8(says(name, &["--help"])).expect("text");
+        let (what, usage) = said.split_once("usage: ").unwrap_or_else(|| panic!("{name}: {said}"));
+        assert!(what.trim_end().ends_with('.') && usage.starts_with(&format!("{name} ")), "{said}");
+        assert!(said.lines().all(|line| line.chars().count() <= 80), "{said}");
+    }
+}
+
 /// By standard input, as no argument can have so many bytes.
 #[test]
 fn values_may_have_up_to_a_mebibyte() {

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{End, Mesh, alone, argument, report, share, timed};
+use common::{End, Mesh, alone, argument, helped, report, share, timed};
 use cutthrough_splitc::{Error, Global, Op, World};
 
 /// The labels of this rank's points, in `labels` of its part. `borders` has room for those of its first and last row.
@@ -54,6 +54,9 @@ fn components(world: &mut World, mesh: Mesh, labels: Global<u64>, borders: Globa
 }
 
 fn main() -> End {
+    if helped("Finds the connected parts of a mesh that has PERCENT of its edges.", "components [SIDE [PERCENT]]") {
+        return Ok(());
+    }
     let mesh = Mesh { side: argument(1, "SIDE", 512)?, percent: argument(2, "PERCENT", 60)? };
     let mut world = World::from_environment()?;
     if mesh.side < world.size() as usize {

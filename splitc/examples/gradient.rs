@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{End, add, alone, apply, argument, product, random, report, share, timed};
+use common::{End, add, alone, apply, argument, helped, product, random, report, share, timed};
 use cutthrough_splitc::{Error, Global, Op, World};
 
 /// The right-hand side.
@@ -70,6 +70,9 @@ fn together(world: &mut World, side: usize, iterations: usize, rims: Global<f64>
 }
 
 fn main() -> End {
+    if helped("Solves a grid of SIDE x SIDE points by conjugate gradients.", "gradient [SIDE [ITERATIONS]]") {
+        return Ok(());
+    }
     let (side, iterations) = (argument(1, "SIDE", 256)?, argument(2, "ITERATIONS", 50)?);
     let mut world = World::from_environment()?;
     if side < world.size() as usize {

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{End, alone, argument, multiply_row, random, report, timed};
+use common::{End, alone, argument, helped, multiply_row, random, report, timed};
 use cutthrough_splitc::{Coming, Error, Global, Spread, World};
 
 /// Adds the product of two blocks to a third.
@@ -103,6 +103,9 @@ fn serial(blocks: usize, side: usize, [a, b]: &[Vec<f64>; 2]) -> Vec<f64> {
 }
 
 fn main() -> End {
+    if helped("Multiplies matrices of BLOCKS x BLOCKS blocks of SIDE x SIDE doubles.", "matmul [BLOCKS [SIDE]]") {
+        return Ok(());
+    }
     let (blocks, side) = (argument(1, "BLOCKS", 4)?, argument(2, "SIDE", 128)?);
     if blocks == 0 || side == 0 {
         return Err("BLOCKS and SIDE are at least 1".into());

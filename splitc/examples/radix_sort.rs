@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{End, alone, argument, bulk, random, report, timed};
+use common::{End, alone, argument, bulk, helped, random, report, timed};
 use cutthrough_splitc::{Error, Op, Spread, World};
 
 const KEY_BITS: u32 = 24;
@@ -111,6 +111,12 @@ fn serial(mut keys: Vec<u32>) -> Vec<u32> {
 }
 
 fn main() -> End {
+    if helped(
+        "Sorts random keys of 24 bits by their digits, in small or bulk messages.",
+        "radix_sort [small|bulk [KEYS]]",
+    ) {
+        return Ok(());
+    }
     let (bulk, total) = (bulk()?, argument(2, "KEYS", 1_usize << 18)?);
     let mut world = World::from_environment()?;
     let block = total.div_ceil(world.size() as usize).max(1);

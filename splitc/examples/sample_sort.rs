@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{End, alone, argument, bulk, random, report, share, timed};
+use common::{End, alone, argument, bulk, helped, random, report, share, timed};
 use cutthrough_splitc::{Error, Global, Op, World};
 
 /// Keys that each rank offers as samples.
@@ -70,6 +70,9 @@ fn sort(world: &mut World, keys: &[u64], bulk: bool) -> Result<(Global<u64>, usi
 }
 
 fn main() -> End {
+    if helped("Sorts random keys by samples, in small or bulk messages.", "sample_sort [small|bulk [KEYS]]") {
+        return Ok(());
+    }
     let (bulk, total) = (bulk()?, argument(2, "KEYS", 1_usize << 18)?);
     let mut world = World::from_environment()?;
     let keys: Vec<u64> = share(&world, total).map(|i| random(i as u64)).collect();

@@ -11,6 +11,15 @@ pub(crate) use kernels::{Mesh, add, apply, multiply_row, product, random};
 /// What a program ends with.
 pub(crate) type End = Result<(), Box<dyn std::error::Error>>;
 
+/// Whether somebody has asked what a program does, by `--help`; then it was said, with how it is called.
+pub(crate) fn helped(what: &str, usage: &str) -> bool {
+    let asked = std::env::args().nth(1).is_some_and(|word| word == "--help");
+    if asked {
+        println!("{what}\nusage: cutthrough run -n N -- {usage}");
+    }
+    asked
+}
+
 /// The argument with this number, from 1, or a default.
 ///
 /// # Errors
