@@ -153,7 +153,7 @@ pub enum PerfTest {
     #[command(after_help = "Examples:\n  \
         cutthrough perf limits                           all of them\n  \
         cutthrough perf limits memcpy_1core --size 8KiB  one, of one size\n  \
-        cutthrough perf limits --veth 1500               across a veth pair (root)")]
+        cutthrough perf limits --veth 1500               across a veth pair")]
     Limits(LimitsArgs),
 
     /// Latency: half of a round trip
@@ -236,7 +236,7 @@ pub struct LimitsArgs {
     #[arg(long, value_name = "N", value_parser = seconds, default_value_t = 0.3)]
     pub seconds: f64,
 
-    /// Measure the kernel's UDP and TCP across a veth pair of this MTU, between two network namespaces (needs root)
+    /// Measure across a veth pair of this MTU, between two network namespaces. Needs root, or 'unshare -Ur cutthrough'
     #[arg(long, value_name = "MTU")]
     pub veth: Option<u32>,
 

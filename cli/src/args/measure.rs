@@ -76,7 +76,8 @@ pub struct Across {
     #[arg(long, value_enum)]
     pub adapter: Option<Adapter>,
 
-    /// Run the two ends in two network namespaces joined by a veth pair of this MTU, and leave nothing (needs root)
+    /// Run the two ends in two network namespaces joined by a veth pair of this MTU, and leave nothing. Needs root;
+    /// for every adapter but xdp 'unshare -Ur cutthrough ...' is enough
     #[arg(long, value_name = "MTU")]
     pub veth: Option<u32>,
 

@@ -26,7 +26,7 @@ pub struct RunArgs {
         default_value_t = 1)]
     pub ranks: u32,
 
-    /// Deal the ranks out to two network namespaces joined by a veth pair of this MTU (needs root)
+    /// Deal the ranks out to two network namespaces joined by a veth pair of this MTU. Needs root, or 'unshare -Ur'
     #[arg(long, value_name = "MTU", conflicts_with = "hosts")]
     pub veth: Option<u32>,
 
