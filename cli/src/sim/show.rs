@@ -99,18 +99,26 @@ fn paper(paper: Paper) -> String {
 /// # Errors
 /// If the output cannot be written.
 pub fn summary(summary: &Summary, output: Output) -> Result<(), Failure> {
+    output.say(&table::wrapped(&met(summary)))
+}
+
+/// How well it agrees, in words.
+fn met(summary: &Summary) -> String {
     let Summary { compared, ok, predictions, predictions_ok, .. } = summary;
+    if *compared == 0 {
+        return "No figures were published for this: there is nothing to hold it against.".into();
+    }
     let met = format!("{ok} of {compared} published figures met");
     if *predictions == 0 {
-        return output.say(&format!("{met}; none of them is a prediction."));
+        return format!("{met}; none of them is a prediction.");
     }
     let median = |error: Option<f64>| error.map_or_else(|| "none".to_owned(), |error| format!("{error:.1} %"));
-    output.say(&table::wrapped(&format!(
+    format!(
         "{met}, {predictions_ok} of {predictions} of the predictions.\n\
          Median error of the predictions {}; without ranges and sums of published figures {}.",
         median(summary.median_error_pct),
         median(summary.hard_median_error_pct)
-    )))
+    )
 }
 
 /// Checks that every line that can be held against a paper is within its tolerance, but for those that are known not to
@@ -144,6 +152,16 @@ fn miss(line: &Line) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_nobody_has_published_is_not_held_against_anything() {
+        let line = Line::new("N2", "latency", "", "us", 51.02);
+        let words = met(&Summary::of([&line].into_iter()));
+        assert_eq!(words, "No figures were published for this: there is nothing to hold it against.");
+        let fitted = line.clone().against(Paper::Value(51.0), 10.0).fitted();
+        let words = met(&Summary::of([&line, &fitted].into_iter()));
+        assert_eq!(words, "1 of 1 published figures met; none of them is a prediction.");
+    }
 
     #[test]
     fn figures_fit_into_a_terminal_and_keep_their_conditions() {
