@@ -155,7 +155,7 @@ fn faults_are_told_in_short_lines_and_exact_numbers() {
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let said = text(&output.stdout);
     assert!(said.lines().all(|line| line.chars().count() <= 100), "{said}");
-    let hash = said.trim_end().rsplit_once("hash ").expect("a hash").1;
+    let hash = said.trim_end().rsplit_once("frames: ").expect("a hash").1;
     let output = run(&["fault", "--seeds", "1", "--seed", "9007199254740991", "--json"]);
     let line = &lines(&output)[0];
     assert_eq!((line["first_seed"].as_u64(), line["hash"].as_str()), (Some(9_007_199_254_740_991), Some(hash)));
@@ -172,7 +172,9 @@ fn the_options_of_a_few_seeds_are_told_first() {
         assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
         let said = text(&output.stdout);
         let (before, _) = said.split_once(" kept every rule").expect("what came of them");
-        (7..20).filter(|seed| before.contains(&format!("seed {seed}: nodes "))).collect::<Vec<_>>()
+        (7..20)
+            .filter(|seed| before.contains(&format!("Settings of the world of seed {seed}: nodes ")))
+            .collect::<Vec<_>>()
     };
     assert_eq!((told("1"), told("3"), told("9")), (vec![7], vec![7, 8, 9], vec![]));
 }

@@ -60,7 +60,7 @@ impl AtWork {
     fn watch(&self, ends: &Receiver<()>, output: Output) {
         while ends.recv_timeout(LONG / 10) == Err(RecvTimeoutError::Timeout) {
             for seed in self.long(Instant::now()) {
-                let text = format!("seed {seed} takes more than {LONG:?}: {}", fault::options(seed));
+                let text = format!("seed {seed} takes more than {LONG:?}. {}", settings(seed));
                 // Nobody may be there to read it.
                 let _ = output.say(&wrapped(&text));
             }
@@ -108,9 +108,7 @@ pub fn run(args: &FaultArgs, output: Output) -> Result<(), Failure> {
         None => (0, args.seeds.unwrap_or(1000)),
     };
     let few = if seeds <= FEW { 0..seeds } else { 0..0 };
-    let told = few
-        .map(|number| first.wrapping_add(number))
-        .try_for_each(|seed| output.say(&wrapped(&format!("seed {seed}: {}", fault::options(seed)))));
+    let told = few.map(|number| first.wrapping_add(number)).try_for_each(|seed| output.say(&wrapped(&settings(seed))));
     let next = AtomicU64::new(0);
     let results = Mutex::new((Summary::default(), 0_u64, told));
     // No world knows of another, so each core has one.
@@ -155,6 +153,11 @@ pub fn run(args: &FaultArgs, output: Output) -> Result<(), Failure> {
     verdict(told, failed, seeds)
 }
 
+/// What a seed has drawn, before anything happens.
+fn settings(seed: u64) -> String {
+    format!("Settings of the world of seed {seed}: {}", fault::options(seed))
+}
+
 /// How it has ended, also if whoever reads has seen enough.
 fn verdict(told: Result<(), Failure>, failed: u64, seeds: u64) -> Result<(), Failure> {
     Failure::unless_reader_gone(told)?;
@@ -174,7 +177,7 @@ fn show(failure: &fault::Failure, output: Output) -> Result<(), Failure> {
 /// What became of calls, as a sentence.
 fn calls(calls: &Calls) -> String {
     let kinds = [
-        ("calls", calls.asked),
+        ("asked", calls.asked),
         ("served", calls.served),
         ("replied to", calls.replied),
         ("answered with a failure", calls.failed.iter().sum()),
@@ -235,11 +238,11 @@ fn text(summary: &Summary, failed: u64) -> String {
     let seconds = summary.virtual_ns as f64 / 1e9;
     format!(
         "{} {} kept every rule, {failed} failed\n\
-         {} frames, {} messages, {} payload bytes, {} lives, {} channel ends, {seconds:.1} s of virtual time\n\
-         {}\n\
-         {}\n\
-         frames by socket {}, by one ring {}, by another {}; by rings into pages: {} fragments hit, {} missed, \
-         {} others, {} whole pages; {} frames cut\nhash {:016x}",
+         In all: {} frames, {} messages, {} payload bytes, {} lives, {} channel ends, {seconds:.1} s of virtual time\n\
+         What went wrong: {}\n\
+         Calls: {}\n\
+         Frames by socket {}, by one ring {}, by another {}; by rings into pages: {} fragments hit, {} missed, \
+         {} others, {} whole pages; {} frames cut\nHash of all frames: {:016x}",
         count(summary.seeds),
         if summary.seeds == 1 { "seed" } else { "seeds" },
         count(summary.frames),
