@@ -99,6 +99,7 @@ fn run(words: impl IntoIterator<Item = OsString>) -> Result<(), Failure> {
         Parsed::Print(text) => return Output::new(false).say(text.trim_end()),
     };
     let output = Output::new(cli.json);
+    table::fit(output.columns());
     match cli.command {
         Command::Info => info::run(output),
         Command::Perf { test } => perf::run(&test, output),

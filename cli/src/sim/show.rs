@@ -31,7 +31,7 @@ pub fn experiment(experiment: &Experiment, outcome: &Outcome, output: Output) ->
 fn figures(lines: &[Line]) -> String {
     let mut table = Table::new(&["what", "paper", "sim", "unit", "error", ""]);
     lines.iter().for_each(|line| table.row(row(line)));
-    let table = table.to_string();
+    let table = table.whole();
     let mut rows = table.lines();
     let mut text: Vec<String> = rows.next().map(str::to_owned).into_iter().collect();
     for line in lines {
