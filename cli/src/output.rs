@@ -12,6 +12,7 @@ use crate::args::Memory;
 use crate::failure::Failure;
 use crate::machine::Machine;
 use crate::stats::Quantiles;
+use crate::table::narrowed;
 
 /// Where results and text for people go.
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +50,7 @@ impl Output {
     /// # Errors
     /// If the text is the result, and standard output cannot be written.
     pub fn say(self, text: &str) -> Result<(), Failure> {
+        let text = narrowed(text);
         if self.json {
             let _ = writeln!(io::stderr(), "{text}");
             return Ok(());

@@ -1,5 +1,7 @@
 //! Aligned tables for people: names to the left, figures to the right, no lines.
 
+use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::OnceLock;
 
@@ -32,6 +34,12 @@ fn columns() -> usize {
 #[must_use]
 pub fn wrapped(text: &str) -> String {
     hanging(text, 0)
+}
+
+/// What was cut for [`COLUMNS`], cut again if the terminal has fewer.
+#[must_use]
+pub fn narrowed(text: &str) -> Cow<'_, str> {
+    if columns() < COLUMNS { wrapped(text).into() } else { text.into() }
 }
 
 /// As [`wrapped`], where what does not fit goes on so many columns from the left.
@@ -67,7 +75,8 @@ fn cut(text: &str, indent: usize, most: usize) -> String {
 }
 
 /// A table that is filled row by row. The first column is a name; the others are figures. What a terminal has no room
-/// for beside the others comes in a part of its own below, with the names again.
+/// for beside the others comes in a part of its own below, with the names again, and what tells those of one name
+/// apart.
 #[derive(Debug)]
 pub struct Table {
     headings: Vec<String>,
@@ -122,21 +131,26 @@ impl Table {
         self.headings.iter().enumerate().map(of_column).collect()
     }
 
+    /// How many columns at the beginning say which row it is.
+    fn names(&self) -> usize {
+        let distinct = self.rows.iter().filter_map(|row| row.first()).collect::<BTreeSet<_>>().len();
+        if distinct < self.rows.len() { 2.min(self.headings.len()) } else { 1 }
+    }
+
     /// It in parts of at most so many columns of a terminal, but for those that are wider themselves.
     fn within(&self, most: usize) -> String {
-        let widths = self.widths();
-        let Some((name, figures)) = widths.split_first() else { return String::new() };
-        let (mut parts, mut wide) = (vec![vec![0]], *name);
-        for (column, width) in (1..).zip(figures) {
-            let part = parts.last_mut().filter(|part| wide + usize::from(GAP) + width <= most || part.len() == 1);
-            match part {
+        let (widths, names): (Vec<usize>, Vec<usize>) = (self.widths(), (0..self.names()).collect());
+        let of_names = names.iter().map(|name| widths[*name] + usize::from(GAP)).sum::<usize>();
+        let (mut parts, mut wide) = (vec![names.clone()], of_names);
+        for (column, width) in widths.iter().enumerate().skip(names.len()) {
+            match parts.last_mut().filter(|part| wide + width <= most || part.len() == names.len()) {
                 Some(part) => part.push(column),
                 None => {
-                    parts.push(vec![0, column]);
-                    wide = *name;
+                    parts.push([&names[..], &[column]].concat());
+                    wide = of_names;
                 }
             }
-            wide += usize::from(GAP) + width;
+            wide += width + usize::from(GAP);
         }
         parts.iter().map(|part| self.part(part)).collect::<Vec<_>>().join("\n\n")
     }
@@ -192,6 +206,8 @@ mod tests {
         );
         assert_eq!(table.within(31), table.whole());
         assert_eq!(table.whole().lines().next(), Some("what        p50      p99  ratio"));
+        table.row(vec!["b".into(), "1.30 ms".into()]);
+        assert!(table.within(24).ends_with("b       1.20 ms\nb       1.30 ms"), "{table}");
         // A column that is wider than the terminal is there all the same.
         assert!(table.within(3).contains("1.23 us"));
     }
