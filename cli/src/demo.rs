@@ -2,12 +2,13 @@
 //!
 //! [`session`] starts the other process and meets it, [`serve`] is what that one does, [`ask`] is what they say to each
 //! other, [`source`] says where pages lie, [`fetch`] fetches and checks all of them, [`traced`] looks at one large
-//! message.
+//! message, and [`socket`] is the ordinary way that all of it is compared with.
 
 pub mod ask;
 pub mod fetch;
 pub mod serve;
 pub mod session;
+pub mod socket;
 pub mod source;
 pub mod traced;
 
@@ -137,7 +138,7 @@ fn ways() -> Vec<Way> {
     let pulses = PAGE_PULSES.map(|pulse| Way::Copied(fixed(pulse)));
     let mut ways = vec![Way::Copied(Policy::StoreAndForward)];
     ways.extend(pulses);
-    ways.extend([Way::Copied(Policy::default()), Way::Put, Way::ByReference]);
+    ways.extend([Way::Copied(Policy::default()), Way::Put, Way::ByReference, Way::Socket]);
     ways
 }
 
@@ -180,6 +181,7 @@ fn name(way: Way) -> String {
         Way::Copied(policy) => policy.to_string(),
         Way::Put => "put".into(),
         Way::ByReference => "by reference".into(),
+        Way::Socket => "Unix socket".into(),
     }
 }
 
@@ -206,16 +208,17 @@ fn report(rows: &[Fetched], bytes: usize, output: Output) -> Result<(), Failure>
 
 fn line(row: &Fetched, bytes: usize, machine: &Machine) -> Line {
     let quantiles = row.times.quantiles(1.0);
-    let (policy, memory) = match row.way {
-        Way::Copied(policy) => (Some(policy.to_string()), "private"),
-        Way::Put => (None, "pool"),
-        Way::ByReference => (None, "reference"),
+    let (adapter, policy, memory) = match row.way {
+        Way::Copied(policy) => ("shm", Some(policy.to_string()), "private"),
+        Way::Put => ("shm", None, "pool"),
+        Way::ByReference => ("shm", None, "reference"),
+        Way::Socket => ("unix", None, "private"),
     };
     let count = quantiles.map(|quantiles| quantiles.count);
     let pulses = count.filter(|_| row.pulses > 0).map(|count| row.pulses as f64 / count as f64);
     let perf = PerfLine {
         test: "fetch",
-        adapter: Some("shm".into()),
+        adapter: Some(adapter.into()),
         policy,
         size: Some(PAGE.min(bytes) as u64),
         count,
@@ -283,7 +286,8 @@ fn conclusion(rows: &[Fetched]) -> String {
         "\n{which} came in every way, and every byte is as in the file.\n\
          fetch: request and page, until it is in its place. stream: the file in messages of {}.\n\
          The first three copy from private to private memory in pulses. put: straight into the page that the request \
-         names. by reference: the page itself, which both processes see; nothing moves.",
+         names. by reference: the page itself, which both processes see; nothing moves. Unix socket: the ordinary way, \
+         to compare with, by write and read of a stream socket, through the kernel.",
         Size(STREAM.into())
     ))
 }

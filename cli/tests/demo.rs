@@ -126,23 +126,24 @@ fn every_way_is_a_line_of_json_and_the_picture_is_drawn() {
 
     let lines = String::from_utf8(output.stdout).expect("UTF-8");
     let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-    let ways: Vec<(&str, &str, u64)> = lines
+    let ways: Vec<(&str, &str, &str, u64)> = lines
         .iter()
         .map(|line| {
             let word = |field: &str| line[field].as_str().unwrap_or_default();
-            (word("policy"), word("memory"), line["copies"].as_u64().expect("a number"))
+            (word("adapter"), word("policy"), word("memory"), line["copies"].as_u64().expect("a number"))
         })
         .collect();
     assert_eq!(
         ways,
         [
-            ("store-and-forward", "private", 2),
-            ("fixed:512", "private", 2),
-            ("fixed:1024", "private", 2),
-            ("fixed:2048", "private", 2),
-            ("adaptive", "private", 2),
-            ("", "pool", 1),
-            ("", "reference", 0),
+            ("shm", "store-and-forward", "private", 2),
+            ("shm", "fixed:512", "private", 2),
+            ("shm", "fixed:1024", "private", 2),
+            ("shm", "fixed:2048", "private", 2),
+            ("shm", "adaptive", "private", 2),
+            ("shm", "", "pool", 1),
+            ("shm", "", "reference", 0),
+            ("unix", "", "private", 2),
         ]
     );
     for line in &lines {

@@ -23,6 +23,8 @@ pub struct Setup {
     pub staging_bytes: u32,
     /// Bytes of the pool, and of the landing memory.
     pub memory_bytes: u64,
+    /// Whether it shall listen at a socket of the kernel's instead, and open none.
+    pub socket: bool,
     /// How long the file is, so that a file which has changed meanwhile is noticed.
     pub file_bytes: usize,
 }

@@ -6,6 +6,7 @@ use cutthrough::{Incoming, Landing, Payload, Policy, Receipt};
 
 use super::ask::Request;
 use super::session::{Server, Session, lost};
+use super::socket::{self, Client};
 use super::source::{self, PAGE};
 use crate::failure::Failure;
 use crate::stats::Samples;
@@ -37,6 +38,8 @@ pub enum Way {
     Put,
     /// The page itself, as it lies in the pool of the serving process.
     ByReference,
+    /// Through a Unix stream socket, without any of this.
+    Socket,
 }
 
 impl Way {
@@ -103,8 +106,12 @@ impl Fetched {
         budget: Budget,
     ) -> Result<(), Failure> {
         let memory = if matches!(self.way, Way::Copied(_)) { MEMORY } else { MEMORY + file.len() as u64 };
-        let mut session = server.open(&self.way.policy().to_string(), STAGING, memory)?;
-        let mut fetcher = Fetcher { session: &mut session, way: self.way, places, bytes: file.len() };
+        let link = if self.way == Way::Socket {
+            Link::Socket(server.connect()?)
+        } else {
+            Link::Channel(Box::new(server.open(&self.way.policy().to_string(), STAGING, memory)?))
+        };
+        let mut fetcher = Fetcher { link, way: self.way, places, bytes: file.len() };
         // All pages once, which also warms up caches and measured costs; then again, with a clock.
         fetcher.pass(order, budget.every_page, |_, _| {})?;
         fetcher.check(file, &mut self.checked)?;
@@ -168,8 +175,14 @@ impl Places {
     }
 }
 
+/// What leads to the serving process.
+enum Link {
+    Channel(Box<Session>),
+    Socket(Client),
+}
+
 struct Fetcher<'a> {
-    session: &'a mut Session,
+    link: Link,
     way: Way,
     places: &'a mut Places,
     bytes: usize,
@@ -184,9 +197,9 @@ impl Fetcher<'_> {
         mut fetched: impl FnMut(Duration, Receipt),
     ) -> Result<(), Failure> {
         self.places.clear();
-        if self.way == Way::ByReference {
-            self.session.ask(Request::Fill)?;
-            self.session.hear()?;
+        if let (Way::ByReference, Link::Channel(session)) = (self.way, &mut self.link) {
+            session.ask(Request::Fill)?;
+            session.hear()?;
         }
         let begun = Instant::now();
         for &page in order {
@@ -205,23 +218,30 @@ impl Fetcher<'_> {
     /// Fetches one page: the request, and the page straight into its place.
     fn fetch(&mut self, page: u32) -> Result<Receipt, Failure> {
         let place = source::page(page as usize, self.bytes);
+        let session = match &mut self.link {
+            Link::Channel(session) => session,
+            Link::Socket(client) => {
+                client.page(page, &mut self.places.private[place]).map_err(|error| lost(&error))?;
+                return Ok(Receipt { copies: socket::COPIES, ..Receipt::default() });
+            }
+        };
         let request = match self.way {
-            Way::Copied(_) => Request::Page(page),
+            Way::Copied(_) | Way::Socket => Request::Page(page),
             Way::Put => {
                 let landing = Landing::Pages(place.len());
-                let token = self.session.endpoint.grant(self.session.channel, landing).map_err(|error| lost(&error))?;
+                let token = session.endpoint.grant(session.channel, landing).map_err(|error| lost(&error))?;
                 Request::PageTo(page, token.to_bytes())
             }
             Way::ByReference => Request::PageItself(page),
         };
-        self.session.ask(request)?;
-        let mut message = self.session.hear()?;
+        session.ask(request)?;
+        let mut message = session.hear()?;
         if message.control() != page.to_le_bytes() || message.payload_len() != place.len() {
             return Err(lost(&"it answered another request"));
         }
         if let Way::Copied(_) = self.way {
             let into = &mut self.places.private[place];
-            return self.session.endpoint.read(&mut message, into).map_err(|error| lost(&error));
+            return session.endpoint.read(&mut message, into).map_err(|error| lost(&error));
         }
         self.places.shared[page as usize] = message.take_payload();
         Ok(message.receipt())
@@ -251,8 +271,8 @@ impl Fetcher<'_> {
     /// Streams the file over and over for about that time: bytes per second.
     fn stream(&mut self, file: &[u8], time: Duration) -> Result<f64, Failure> {
         self.places.clear();
-        if self.way == Way::Put {
-            let Session { endpoint, channel } = &mut *self.session;
+        if let (Way::Put, Link::Channel(session)) = (self.way, &mut self.link) {
+            let Session { endpoint, channel } = &mut **session;
             endpoint.post(*channel, STREAM as usize, POSTED).map_err(|error| lost(&error))?;
         }
         let once = self.laps(1)?;
@@ -267,28 +287,34 @@ impl Fetcher<'_> {
 
     fn laps(&mut self, laps: u32) -> Result<Duration, Failure> {
         let begun = Instant::now();
-        self.session.ask(Request::Stream { bytes: STREAM, laps })?;
-        for _ in 0..laps {
-            for index in 0..self.bytes.div_ceil(STREAM as usize) {
-                let message = self.session.hear()?;
-                self.take(message, index)?;
+        let (way, places, bytes) = (self.way, &mut *self.places, self.bytes);
+        match &mut self.link {
+            Link::Socket(client) => {
+                client.stream(STREAM, laps, &mut places.private).map_err(|error| lost(&error))?;
+            }
+            Link::Channel(session) => {
+                session.ask(Request::Stream { bytes: STREAM, laps })?;
+                for _ in 0..laps {
+                    for index in 0..bytes.div_ceil(STREAM as usize) {
+                        let message = session.hear()?;
+                        take(session, message, way, &mut places.private[source::piece(index, STREAM as usize, bytes)])?;
+                    }
+                }
             }
         }
         Ok(begun.elapsed())
     }
+}
 
-    /// Reads a streamed message into its place, or gives the pages in which it has landed back.
-    fn take(&mut self, mut message: Incoming, index: usize) -> Result<(), Failure> {
-        let place = source::piece(index, STREAM as usize, self.bytes);
-        if message.payload_len() != place.len() {
-            return Err(lost(&"a message of the stream has the wrong length"));
-        }
-        if let Way::Copied(_) = self.way {
-            let into = &mut self.places.private[place];
-            self.session.endpoint.read(&mut message, into).map_err(|error| lost(&error))?;
-        }
-        Ok(())
+/// Reads a streamed message into its place, or gives the pages in which it has landed back.
+fn take(session: &mut Session, mut message: Incoming, way: Way, place: &mut [u8]) -> Result<(), Failure> {
+    if message.payload_len() != place.len() {
+        return Err(lost(&"a message of the stream has the wrong length"));
     }
+    if let Way::Copied(_) = way {
+        session.endpoint.read(&mut message, place).map_err(|error| lost(&error))?;
+    }
+    Ok(())
 }
 
 fn wrong(page: usize) -> Failure {

@@ -13,6 +13,7 @@ use cutthrough::{Channel, Config, Endpoint, Event, NoMemory, Outgoing, Page, Rec
 use rustix::process::{Pid, getppid};
 
 use super::ask::{self, PULSES, READY, Request, Setup};
+use super::socket::{self, Door};
 use super::source::{self, PAGE};
 use crate::cpu;
 use crate::failure::Failure;
@@ -38,6 +39,16 @@ pub fn run(path: &Path) -> Result<(), Failure> {
             Err(error) => return say(&error.to_string()),
         };
         let opened = match &file {
+            Ok(file) if setup.socket => match open_door(&setup, file.bytes.len()) {
+                Ok((folder, door)) => {
+                    say(READY)?;
+                    let stream = door.let_in(parent);
+                    drop(folder);
+                    stream.into_iter().for_each(|stream| socket::serve(stream, &file.bytes));
+                    continue;
+                }
+                Err(why) => Err(why),
+            },
             Ok(file) => listen(&setup, file.bytes.len()).map(|opened| (opened, &file.bytes)),
             Err(failure) => Err(failure.to_string()),
         };
@@ -83,16 +94,30 @@ fn say(line: &str) -> Result<(), Failure> {
 
 /// Opens an endpoint as a setup says, or says in one line why not.
 fn listen(setup: &Setup, file_bytes: usize) -> Result<(Meeting<'_>, Endpoint), String> {
+    prepare(setup, file_bytes)?;
+    let mut endpoint = Endpoint::open(config(setup)?).map_err(|error| error.to_string())?;
+    let folder = Meeting::make(&setup.folder)?;
+    endpoint.listen(&setup.address()).map_err(|error| error.to_string())?;
+    Ok((folder, endpoint))
+}
+
+/// The same of a socket of the kernel's.
+fn open_door(setup: &Setup, file_bytes: usize) -> Result<(Meeting<'_>, Door), String> {
+    prepare(setup, file_bytes)?;
+    let folder = Meeting::make(&setup.folder)?;
+    let door = Door::open(setup).map_err(|error| error.to_string())?;
+    Ok((folder, door))
+}
+
+/// Looks at the file, and goes to the core of a setup.
+fn prepare(setup: &Setup, file_bytes: usize) -> Result<(), String> {
     if setup.file_bytes != file_bytes {
         return Err("the file has changed meanwhile".into());
     }
     if let Some(core) = setup.core {
         cpu::pin(core).map_err(|error| format!("cannot run on core {core}: {error}"))?;
     }
-    let mut endpoint = Endpoint::open(config(setup)?).map_err(|error| error.to_string())?;
-    let folder = Meeting::make(&setup.folder)?;
-    endpoint.listen(&setup.address()).map_err(|error| error.to_string())?;
-    Ok((folder, endpoint))
+    Ok(())
 }
 
 /// The channel of the other process; none if it does not come, or has died.

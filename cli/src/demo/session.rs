@@ -11,6 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::ask::{READY, Request, Setup};
 use super::serve;
+use super::socket::Client;
 use crate::cpu::{self, Pair};
 use crate::failure::Failure;
 
@@ -54,20 +55,37 @@ impl Server {
     /// If the serving process says why it cannot, or is gone.
     pub fn open(&mut self, policy: &str, staging_bytes: u32, memory_bytes: u64) -> Result<Session, Failure> {
         let meeting = Meeting::new();
-        let setup = Setup {
-            folder: meeting.0.clone(),
-            core: self.core,
-            policy: policy.to_owned(),
-            staging_bytes,
-            memory_bytes,
-            file_bytes: self.file_bytes,
-        };
+        let setup = Setup { policy: policy.to_owned(), staging_bytes, memory_bytes, ..self.setup(&meeting) };
         self.tell(&setup)?;
         let config = serve::config(&setup).map_err(|error| lost(&error))?;
         let mut endpoint = Endpoint::open(config)
             .map_err(|error| Failure::from_error(&error, "free some memory, or name a smaller file with --file"))?;
         let channel = endpoint.connect(&setup.address(), PATIENCE).map_err(|error| lost(&error))?;
         Ok(Session { endpoint, channel })
+    }
+
+    /// Connects to the serving process by a Unix stream socket.
+    ///
+    /// # Errors
+    /// If the serving process says why it cannot, or is gone.
+    pub fn connect(&mut self) -> Result<Client, Failure> {
+        let meeting = Meeting::new();
+        let setup = Setup { socket: true, ..self.setup(&meeting) };
+        self.tell(&setup)?;
+        Client::connect(&setup).map_err(|error| lost(&error))
+    }
+
+    /// What each setup says.
+    fn setup(&self, meeting: &Meeting) -> Setup {
+        Setup {
+            folder: meeting.0.clone(),
+            core: self.core,
+            policy: String::new(),
+            staging_bytes: 0,
+            memory_bytes: 0,
+            socket: false,
+            file_bytes: self.file_bytes,
+        }
     }
 
     fn tell(&mut self, setup: &Setup) -> Result<(), Failure> {
