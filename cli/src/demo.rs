@@ -23,7 +23,8 @@ use crate::args::DemoArgs;
 use crate::failure::Failure;
 use crate::file::{self, Loaded};
 use crate::machine::Machine;
-use crate::output::{Output, PerfLine, Times};
+use crate::output::{Output, PerfLine, Times, thousandths};
+use crate::perf::others;
 use crate::progress;
 use crate::stats::Quantiles;
 use crate::table::{Table, wrapped};
@@ -86,13 +87,15 @@ fn show(path: &Path, svg: Option<&Path>, output: Output) -> Result<(), Failure> 
     let file = file.bytes;
 
     let bar = progress::bar(ways().len() * ROUNDS + 1);
+    let others = server.watch();
     let rows = measure(&mut server, &file, &bar)?;
+    let others = server.share(&others);
     bar.set_message("one large message");
     let timeline = traced::measure(&mut server, &file, &MESSAGE_PULSES.map(fixed), TRACED)?;
     bar.finish_and_clear();
     drop(server);
 
-    report(&rows, file.len(), output)?;
+    report(&rows, file.len(), others, output)?;
     output.say(&format!("\n{}\n", timeline::text::draw(&timeline, columns(output.columns()))))?;
     if let Some(svg) = svg {
         draw(&timeline, svg)?;
@@ -197,13 +200,15 @@ struct Line {
 }
 
 /// Prints the table, and all that was measured as JSON.
-fn report(rows: &[Fetched], bytes: usize, output: Output) -> Result<(), Failure> {
+fn report(rows: &[Fetched], bytes: usize, others: Option<f64>, output: Output) -> Result<(), Failure> {
     let machine = Machine::here();
     for row in rows {
-        output.line(&line(row, bytes, &machine))?;
+        let line = line(row, bytes, &machine);
+        output.line(&Line { perf: PerfLine { others_share: others.map(thousandths), ..line.perf }, ..line })?;
     }
     output.say(&table(rows))?;
-    output.say(&conclusion(rows))
+    output.say(&conclusion(rows))?;
+    others::told([others]).map_or(Ok(()), |text| output.say(&wrapped(&text)))
 }
 
 fn line(row: &Fetched, bytes: usize, machine: &Machine) -> Line {

@@ -210,6 +210,10 @@ pub struct PerfLine {
     /// Mean time of one operation of a batch beyond the limit's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub overhead_ns: Option<f64>,
+    /// Which share of the time of the cores of both ends other work had meanwhile, 0 to 1; absent if that is not known.
+    /// Two ends that spin and wait for a core measure that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub others_share: Option<f64>,
     /// Where it was measured.
     pub machine: Machine,
 }
@@ -342,6 +346,7 @@ mod tests {
             cipher_ns: Some(2.0),
             ratio_to_cipher: Some(1.0),
             overhead_ns: Some(1.0),
+            others_share: Some(0.5),
             machine: machine(),
         };
         let mut contract = vec![
@@ -379,6 +384,7 @@ mod tests {
             "cipher_ns",
             "ratio_to_cipher",
             "overhead_ns",
+            "others_share",
             "what",
             "machine",
         ];

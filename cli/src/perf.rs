@@ -7,7 +7,8 @@
 //! [`loss`] loses frames on that way, and [`rights`] says who may not go it.
 //! Several are measured in turn, each in its [`seat`].
 //! A [`case`] is measured by [`lat`], [`stream`] or [`fetch`] in [`rounds`], in turn with its [`floor`], which comes
-//! from [`limits`]; how far it is from that is [`held`], and [`legend`] says so below the table.
+//! from [`limits`]; how far it is from that is [`held`], and [`legend`] says so below the table; [`others`] says what
+//! else the machine did meanwhile.
 
 pub mod across;
 pub mod am;
@@ -28,6 +29,7 @@ pub mod legend;
 pub mod limits;
 pub mod loss;
 pub mod measure;
+pub mod others;
 pub mod peer;
 pub mod rights;
 pub mod room;

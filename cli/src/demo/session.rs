@@ -14,6 +14,7 @@ use super::serve;
 use super::socket::Client;
 use crate::cpu::{self, Pair};
 use crate::failure::Failure;
+use crate::perf::others::{Others, time_of_process};
 
 /// How long the other process may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -25,6 +26,7 @@ pub struct Server {
     setups: ChildStdin,
     answers: BufReader<ChildStdout>,
     core: Option<usize>,
+    cores: Vec<usize>,
     file_bytes: usize,
 }
 
@@ -46,7 +48,20 @@ impl Server {
         };
         let pair = Pair::apart().filter(|pair| cpu::pin(pair.first).is_ok());
         let core = pair.map(|pair| pair.second);
-        Ok(Self { child, setups, answers: BufReader::new(answers), core, file_bytes })
+        let cores = pair.map_or_else(cpu::allowed, |pair| vec![pair.first, pair.second]);
+        Ok(Self { child, setups, answers: BufReader::new(answers), core, cores, file_bytes })
+    }
+
+    /// Looks what else is on the cores of both processes from now on.
+    #[must_use]
+    pub fn watch(&self) -> Others {
+        Others::on(self.cores.clone(), time_of_process(self.child.id()))
+    }
+
+    /// Which share of the cores' time other work has had since then, 0 to 1. None if that cannot be told.
+    #[must_use]
+    pub fn share(&self, others: &Others) -> Option<f64> {
+        others.share_beside(time_of_process(self.child.id()))
     }
 
     /// Opens a channel to the serving process, both ends with this policy and so much memory.
@@ -181,7 +196,7 @@ mod tests {
     fn a_serving_process_that_is_stopped_is_not_waited_for() {
         let mut child = Command::new("sleep").arg("600").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (setups, answers) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
-        let mut server = Server { child, setups, answers, core: None, file_bytes: 1 };
+        let mut server = Server { child, setups, answers, core: None, cores: vec![0], file_bytes: 1 };
         let refusal = server.open("adaptive", 1 << 16, 1 << 20).expect_err("it says nothing").to_string();
         assert_eq!(refusal, "the serving process failed: it does not answer within 5s; run the demo again");
     }

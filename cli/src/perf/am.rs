@@ -23,6 +23,7 @@ use super::case::{Slice, Test};
 use super::floor::{Floor, LIMIT};
 use super::held::Against;
 use super::lane::LaneError;
+use super::others::Others;
 use super::seat::Seat;
 use ground::{Plan, Ready, Row, Side};
 use station::{MEDIUM, SHORT, STORE};
@@ -225,6 +226,7 @@ fn measure_rate(turns: &mut Turns<'_>, plan: &Plan) -> Result<(), Failure> {
     // On a wire many requests share a frame, so that no frame is their limit, whatever the wire is.
     let mut against = Against::new(if turns.way.adapter == Adapter::Shm { floor.bar(case) } else { Ok(None) });
     let length = case.length.part(STREAMS);
+    let others = Others::watch(&mut turns.peer)?;
     let mut station = Seat::take(plan, &mut turns.peer, core, turns.way.is_narrow())?;
     let mut rates = Vec::new();
     let mut count = 0;
@@ -236,6 +238,7 @@ fn measure_rate(turns: &mut Turns<'_>, plan: &Plan) -> Result<(), Failure> {
     }
     floor.close(&mut turns.peer)?;
     station.leave(&mut turns.peer)?;
+    let others = others.share(&mut turns.peer)?;
     let per_s = median(&rates.iter().copied().flatten().collect::<Vec<_>>());
     let held = turns.missing.or_why(case, against.held(&rates));
     let held = held.map(|held| (held.limit, held.ns, held.ratio));
@@ -248,6 +251,7 @@ fn measure_rate(turns: &mut Turns<'_>, plan: &Plan) -> Result<(), Failure> {
         copies: None,
         held,
         mean_ns: None,
+        others,
     })
 }
 

@@ -5,6 +5,7 @@ use super::floor::Floor;
 use super::held::{Held, Missing};
 use super::legend;
 use super::loss::{self, Lossy};
+use super::others;
 use super::peer::{Peer, cores};
 use super::rounds::{Bench, Measured};
 use super::serve;
@@ -38,6 +39,7 @@ pub fn run(test: Test, options: &Measure, output: Output) -> Result<(), Failure>
     let of_cipher: &[&str] = if cipher.is_some() { &["cipher"] } else { &[] };
     let headings = [headings(test), of_cipher].concat();
     let (mut table, mut missing, mut shown) = (Table::new(&headings), Missing::default(), Vec::new());
+    let mut shares = Vec::new();
     let mut bench = Bench { peer, core, floor, lossy, loss: options.loss };
     for case in cases {
         bar.set_message(format!("{} {}", test.name(), case.size()));
@@ -49,13 +51,15 @@ pub fn run(test: Test, options: &Measure, output: Output) -> Result<(), Failure>
         let of_cipher = sealed.iter().map(|sealed| units::ratio(sealed.ratio)).collect();
         table.row([cells(&result, held.as_ref()), of_cipher].concat());
         shown.push((case, held));
+        shares.push(result.others);
         bar.inc(1);
     }
     bench.close()?;
     bar.finish_and_clear();
     let shown: Vec<_> = shown.iter().map(|(case, held)| (case, held.as_ref())).collect();
-    let cipher = cipher.map(|text| format!("\n{}", wrapped(&text))).unwrap_or_default();
-    output.say(&format!("{}\n\n{table}\n\n{missing}{}{cipher}", way.head(&machine), legend::of(test, &shown)))
+    let below: String =
+        cipher.into_iter().chain(others::told(shares)).map(|text| format!("\n{}", wrapped(&text))).collect();
+    output.say(&format!("{}\n\n{table}\n\n{missing}{}{below}", way.head(&machine), legend::of(test, &shown)))
 }
 
 /// Is the other end of these options at `listen`, until the first client has gone.
@@ -106,6 +110,7 @@ fn line(result: &Measured, held: Option<&Held>, cipher: Option<&Held>, machine: 
         cipher: cipher.map(|held| held.limit.clone()),
         cipher_ns: cipher.map(|held| tenths(held.ns)),
         ratio_to_cipher: cipher.map(|held| thousandths(held.ratio)),
+        others_share: result.others.map(thousandths),
         machine: machine.clone(),
         ..PerfLine::default()
     }

@@ -188,6 +188,12 @@ impl Peer {
         }
     }
 
+    /// Whether it is a process that this one has started, on the second of the [`cores`].
+    #[must_use]
+    pub fn is_own(&self) -> bool {
+        self.child.is_some()
+    }
+
     fn ask(&mut self, ask: &Ask) -> Result<(), Failure> {
         Ok(self.lobby.tell(&ask::write(ask)?)?)
     }

@@ -9,6 +9,7 @@ use super::floor::{Floor, LIMIT, LONG};
 use super::held::{Against, Held};
 use super::limits::Unavailable;
 use super::loss::{self, Frames, Loss, Lossy};
+use super::others::Others;
 use super::peer::Peer;
 use crate::clock::{Length, Span};
 use crate::failure::Failure;
@@ -43,6 +44,8 @@ pub struct Measured {
     cipher: Against,
     /// What crossed the pair meanwhile, if frames of it were to be lost.
     pub lost: Option<(Loss, Frames)>,
+    /// Which share of the cores' time other work had meanwhile, if that is known.
+    pub others: Option<f64>,
 }
 
 impl Bench<'_> {
@@ -53,7 +56,8 @@ impl Bench<'_> {
     /// If the other end goes away.
     pub fn measure(&mut self, case: &Case) -> Result<Measured, Failure> {
         let (limit, cipher) = (Against::new(self.floor.bar(case)), Against::new(Ok(self.floor.cipher(case))));
-        let mut measured = Measured { case: case.clone(), slices: Vec::new(), limit, cipher, lost: None };
+        let mut measured = Measured { case: case.clone(), slices: Vec::new(), limit, cipher, lost: None, others: None };
+        let others = Others::watch(&mut self.peer)?;
         let (lengths, mut spent) = (case.rounds(), Duration::ZERO);
         let rounds = u32::try_from(lengths.len()).unwrap_or(u32::MAX);
         let mut rig = None;
@@ -77,6 +81,7 @@ impl Bench<'_> {
             }
         }
         rig.map_or(Ok(()), |rig| rig.close(&mut self.peer))?;
+        measured.others = others.share(&mut self.peer)?;
         Ok(measured)
     }
 
@@ -201,7 +206,7 @@ mod tests {
         let mut case = Case::all(test, &Measure::default()).expect("good options").remove(0);
         case.shape = Shape { memory: Memory::Private, bytes: 64 };
         let [limit, cipher] = [(); 2].map(|()| Against::new(Ok(None)));
-        Measured { case, slices, limit, cipher, lost: None }
+        Measured { case, slices, limit, cipher, lost: None, others: None }
     }
 
     fn times(ns: &[u64]) -> Slice {

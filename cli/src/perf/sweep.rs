@@ -10,6 +10,7 @@ use super::held::{Against, Held, Missing};
 use super::legend;
 use super::loss::{self, Lossy};
 use super::measure::other_end;
+use super::others::{self, Others};
 use super::peer::{Peer, cores};
 use super::seat::Seat;
 use super::way::Way;
@@ -57,17 +58,21 @@ pub fn run(options: &Measure, output: Output) -> Result<(), Failure> {
     let (mut floor, mut missing) = (Floor::of(&way, core), Missing::default());
     let mut regrets = Table::new(&["size", "latency", "quickest", "bandwidth", "widest"]);
     let mut figures = Table::new(&["policy", "size", "p50", "bandwidth", "ratio", "limit"]);
-    let mut shown = Vec::new();
+    let (mut shown, mut shares) = (Vec::new(), Vec::new());
     for case in cases {
         bar.set_message(case.size().to_string());
+        let others = Others::watch(&mut peer)?;
         let run = || sweep(&mut peer, core, &case, way.is_narrow(), || bar.inc(1));
         let (swept, lost) = loss::during(lossy.as_ref(), options.loss, run)?;
         // For all policies, whose lanes are closed: a ring has to have its queue for itself.
         let mut against = Against::new(floor.bar(&case));
         against.round(&mut floor, &mut peer, SLICES, LIMIT / SLICES)?;
         let limit = missing.or_why(&case, against.held(&[Some(1.0)]));
+        let share = others.share(&mut peer)?;
+        shares.push(share);
         for one in &swept {
-            output.line(&loss::mark(way.mark(one.line(&machine, limit.as_ref())), lost))?;
+            let line = PerfLine { others_share: share.map(thousandths), ..one.line(&machine, limit.as_ref()) };
+            output.line(&loss::mark(way.mark(line), lost))?;
             figures.row(one.cells(limit.as_ref()));
         }
         if let Some((line, [by_latency, by_bandwidth])) = regret(&swept) {
@@ -90,8 +95,9 @@ pub fn run(options: &Measure, output: Output) -> Result<(), Failure> {
         "Regret of the default: its median over that of the best of the others, round by round. Latency 1.05 or less \
          and bandwidth 0.95 or more is as good as tuned.",
     );
+    let others = others::told(shares).map(|text| format!("\n\n{}", wrapped(&text))).unwrap_or_default();
     let head = way.head(&machine);
-    output.say(&format!("{head}\n\n{figures}\n\n{missing}{held}\n\n{regret}\n\n{regrets}"))
+    output.say(&format!("{head}\n\n{figures}\n\n{missing}{held}\n\n{regret}\n\n{regrets}{others}"))
 }
 
 /// The options with the sweep's own defaults.

@@ -7,6 +7,7 @@ use super::case::{Case, Test};
 use super::floor::Floor;
 use super::lane::{Lane, LaneError, on_core};
 use super::limits::{Limit, Wire, futex_wake, futex_wake_rested, rest};
+use super::others::{self, Others};
 use super::peer::{Peer, cores};
 use super::way::Way;
 use crate::args::{Adapter, Measure, WakeArgs};
@@ -71,6 +72,7 @@ pub fn run(args: &WakeArgs, output: Output) -> Result<(), Failure> {
     let is_alone = Floor::of(&way, core).is_alone();
     let mut lane = None;
     let bar = progress::bar(ROUNDS as usize);
+    let others = Others::watch(&mut peer)?;
     for round in 0..u64::from(ROUNDS) {
         let count = args.count * (round + 1) / u64::from(ROUNDS) - args.count * round / u64::from(ROUNDS);
         let time = args.seconds.map(|seconds| Duration::from_secs_f64(seconds) / ROUNDS);
@@ -91,7 +93,8 @@ pub fn run(args: &WakeArgs, output: Output) -> Result<(), Failure> {
         bar.inc(1);
     }
     bar.finish_and_clear();
-    samples.quantiles(1.0).map_or(Ok(()), |times| print(&times, &limits, &way, output))
+    let others = others.share(&mut peer)?;
+    samples.quantiles(1.0).map_or(Ok(()), |times| print(&times, &limits, others, &way, output))
 }
 
 /// Wakes the other end so often or for so long, each time after a rest. Both ends read the same clock, so each way is a
@@ -115,12 +118,13 @@ fn wake_all(lane: &mut Lane, span: Span, samples: &mut Samples) -> Result<(), La
 }
 
 /// A line for each limit that it is held against, or one without if this machine cannot show any.
-fn print(times: &Quantiles, limits: &Limits, way: &Way, output: Output) -> Result<(), Failure> {
+fn print(times: &Quantiles, limits: &Limits, others: Option<f64>, way: &Way, output: Output) -> Result<(), Failure> {
     let machine = Machine::here();
     let line = way.mark(PerfLine {
         test: "wake",
         count: Some(times.count),
         times: Times::from(times),
+        others_share: others.map(thousandths),
         machine: machine.clone(),
         ..PerfLine::default()
     });
@@ -167,5 +171,6 @@ fn print(times: &Quantiles, limits: &Limits, way: &Way, output: Output) -> Resul
         let text = format!("\n{}: {sleeper}, after the same rest.", limit.name());
         legend.push_str(&text);
     }
+    legend.extend(others::told([others]).map(|text| format!("\n{text}")));
     output.say(&format!("{}\n\n{table}\n\n{}", way.head(&machine), wrapped(&legend)))
 }

@@ -72,6 +72,35 @@ fn every_policy_moves_payloads_of_every_length() {
     }
 }
 
+/// Two ends that wait for their cores measure the scheduler. Whoever reads the figures is told.
+#[test]
+fn what_else_has_the_cores_is_told() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    let folder = Folder::new("others");
+    let over = AtomicBool::new(false);
+    let words = ["perf", "lat", "--size", "64", "--seconds", "0.5", "--json"];
+    let output = thread::scope(|scope| {
+        for core in cutthrough_cli::cpu::allowed() {
+            let over = &over;
+            scope.spawn(move || {
+                cutthrough_cli::cpu::pin(core).expect("an allowed core");
+                while !over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        let output = folder.run(&words);
+        over.store(true, Ordering::Relaxed);
+        output
+    });
+    let said = String::from_utf8_lossy(&output.stderr).replace('\n', " ");
+    assert!(said.contains("Other work had up to ") && said.contains("say little of messages"), "{said}");
+    let line: Value = serde_json::from_slice(&output.stdout).expect("a line");
+    let share = number(&line, "others_share");
+    assert!(share > 0.1 && share <= 1.0, "{line}");
+}
+
 #[test]
 fn streams_have_rates() {
     let folder = Folder::new("streams");

@@ -15,6 +15,7 @@ use crate::perf::ask;
 use crate::perf::ask::{Answer, Job, LAST, MORE};
 use crate::perf::case::Test;
 use crate::perf::lane::{Lane, LaneError, PATIENCE, on_core};
+use crate::perf::others::Others;
 use crate::perf::room::{filled, possible};
 use crate::stats::median;
 
@@ -53,6 +54,7 @@ pub fn run(turns: &mut Turns<'_>) -> Result<(), Failure> {
     })?;
     let mut aside = filled(bytes, 0xa5)?;
     let [mut raw, mut copy, mut store, mut fetch] = [const { Vec::new() }; 4];
+    let others = Others::watch(&mut turns.peer)?;
     for _ in 0..ROUNDS {
         turns.peer.begin(&mut lane, Job::Slots { bytes: BYTES, count })?;
         raw.push(on_core(turns.core, || send(&mut lane, &here, &moves))?);
@@ -70,6 +72,7 @@ pub fn run(turns: &mut Turns<'_>) -> Result<(), Failure> {
     }
     turns.peer.close(lane)?;
     turns.ground().close(side)?;
+    let others = others.share(&mut turns.peer)?;
     let limit = median(&raw);
     for (what, times, held) in [
         ("pages_store", &store, true),
@@ -88,6 +91,7 @@ pub fn run(turns: &mut Turns<'_>) -> Result<(), Failure> {
             copies: None,
             held: held.map(|(ns, ratio)| ("pages_raw".to_owned(), ns, ratio)),
             mean_ns: median(times),
+            others,
         })?;
     }
     Ok(())

@@ -13,6 +13,7 @@ use crate::perf::cargo::Tally;
 use crate::perf::case::{Slice, Test};
 use crate::perf::held::Missing;
 use crate::perf::measure::{other_end, serve_once};
+use crate::perf::others::{self, Others};
 use crate::perf::peer::{Peer, cores};
 use crate::perf::seat::Seat;
 use crate::perf::way::Way;
@@ -91,6 +92,7 @@ pub struct Turns<'a> {
     machine: Machine,
     output: Output,
     shown: Vec<[String; 9]>,
+    shares: Vec<Option<f64>>,
     /// What is held against nothing.
     pub missing: Missing,
 }
@@ -115,11 +117,13 @@ pub fn run(
     let way = Way::make(&options.across, options.far.peer.as_deref())?;
     let peer = other_end(&raw, &way)?;
     let (machine, core, missing) = (Machine::here(), cores().first, Missing::default());
-    let mut turns = Turns { options, raw, peer, core, way: &way, test, machine, output, shown: Vec::new(), missing };
+    let (shown, shares) = (Vec::new(), Vec::new());
+    let mut turns = Turns { options, raw, peer, core, way: &way, test, machine, output, shown, shares, missing };
     rows(&mut turns)?;
+    let others = others::told(turns.shares).map(|text| format!("\n{}", wrapped(&text))).unwrap_or_default();
     let legend = legend(&turns.shown, explain);
     let (head, table) = (way.head(&turns.machine), table(turns.shown));
-    output.say(&format!("{head}\n\n{table}\n\n{}{legend}", turns.missing))
+    output.say(&format!("{head}\n\n{table}\n\n{}{legend}{others}", turns.missing))
 }
 
 /// What the rows are that are shown, and what they are held against.
@@ -169,6 +173,7 @@ impl Turns<'_> {
         let length = case.length.part(if matches!(case.length.measure, Span::Time(_)) { 2 * ROUNDS } else { ROUNDS });
         let anew = self.way.is_narrow();
         plan.fits(anew)?;
+        let others = Others::watch(&mut self.peer)?;
         let mut station = Seat::take(plan, &mut self.peer, core, anew)?;
         let mut rig = Seat::take(case, &mut self.peer, core, anew)?;
         let mut rounds = Vec::new();
@@ -178,11 +183,17 @@ impl Turns<'_> {
         }
         rig.leave(&mut self.peer)?;
         station.leave(&mut self.peer)?;
-        self.held(plan, &rounds)
+        let others = others.share(&mut self.peer)?;
+        self.held(plan, &rounds, others)
     }
 
     /// Prints a row of which this was measured: raw messages, and requests.
-    fn held(&mut self, Plan { row, case, .. }: &Plan, rounds: &[(Slice, Slice)]) -> Result<(), Failure> {
+    fn held(
+        &mut self,
+        Plan { row, case, .. }: &Plan,
+        rounds: &[(Slice, Slice)],
+        others: Option<f64>,
+    ) -> Result<(), Failure> {
         let raw: Vec<_> = rounds.iter().map(|(raw, _)| raw.figure(case.test).map(|raw| raw * row.times)).collect();
         let figures: Vec<_> = rounds.iter().map(|(_, own)| own.figure(row.test)).collect();
         let rates: Vec<f64> = rounds.iter().filter_map(|(_, own)| own.msgs_per_s).collect();
@@ -206,6 +217,7 @@ impl Turns<'_> {
             copies: tally.copies(),
             held: held.map(|(ns, ratio)| (row.limit.to_owned(), ns, ratio)),
             mean_ns: None,
+            others,
         })
     }
 
@@ -231,10 +243,12 @@ impl Turns<'_> {
             limit_ns: limit_ns.map(tenths),
             ratio_to_limit: figure.held.as_ref().map(|(.., ratio)| thousandths(*ratio)),
             overhead_ns: figure.mean_ns.zip(limit_ns).map(|(mean, limit)| tenths(mean - limit)),
+            others_share: figure.others.map(thousandths),
             machine: self.machine.clone(),
             ..PerfLine::default()
         };
         self.output.line(&self.way.mark(line))?;
+        self.shares.push(figure.others);
         let dash = || "-".to_owned();
         let time = |ns: Option<f64>| ns.map_or_else(dash, units::time);
         let middle = figure.quantiles.as_ref().map(|times| times.p50_ns).or(figure.mean_ns);
@@ -272,4 +286,6 @@ pub struct Figure {
     pub held: Option<(String, f64, f64)>,
     /// Mean time of an operation, if it was one of a batch.
     pub mean_ns: Option<f64>,
+    /// Which share of the cores' time other work had meanwhile, if that is known.
+    pub others: Option<f64>,
 }
