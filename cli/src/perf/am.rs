@@ -81,8 +81,11 @@ fn explain(what: &str) -> &'static str {
     match what {
         "short" => "half of a request and its reply, over message_64, half a round trip of raw messages of 64 B.",
         "medium" => "half of a request and its reply, over half a round trip of raw messages of the size.",
-        "store" => "a stream of requests, over raw_stream, raw messages of the size; limit: the time of one.",
-        "rate" => "64 requests under way, over cacheline_pingpong, the time that one flag takes one way.",
+        "store" => "a stream of requests, over raw_stream, a stream of raw messages of the size: the time of one.",
+        "rate" => {
+            "64 requests under way, over cacheline_pingpong, the time that one flag takes one way: no limit, for \
+             requests overlap and flags do not."
+        }
         "pages_store" | "pages_fetch" => "a page of a batch, over pages_raw.",
         "pages_raw" => {
             "one message for each page, private memory to private memory, in the same order: the payload's \

@@ -16,6 +16,7 @@ pub fn of(test: Test, held: &[(&Case, Option<&Held>)]) -> String {
     let rounds = held.iter().filter_map(|(_, held)| Some(held.as_ref()?.rounds)).max();
     text.extend(rounds.map(|rounds| ratio(test, rounds)));
     text.extend(limits(held));
+    text.extend(exceeded(test, held));
     text.extend(apart(held));
     if held.iter().any(|(case, _)| case.is_control()) {
         text.push("A private message of up to 96 B is a control message: it has no payload.".into());
@@ -30,7 +31,7 @@ fn incomparable(case: &Case) -> Option<String> {
         Test::Bw if case.shape.memory == Memory::Reference => {
             Some("By reference nothing is moved: there is no bandwidth to hold it against.".into())
         }
-        Test::Rate if !case.shared => Some("Many messages share a datagram: no datagram is their limit.".into()),
+        Test::Rate if !case.shared => Some("Many messages share a datagram: they are held against none.".into()),
         _ => None,
     }
 }
@@ -47,14 +48,22 @@ fn measured(test: Test, held: &[(&Case, Option<&Held>)]) -> String {
 
 fn ratio(test: Test, rounds: u32) -> String {
     let of = match test {
-        Test::Lat | Test::Fetch => "p50 over the limit",
-        Test::Bw => "bandwidth over the limit's",
-        Test::Rate => "messages over the limit's",
+        Test::Lat | Test::Fetch => "p50 over the limit (less is better)",
+        Test::Bw => "bandwidth over the limit's (more is better)",
+        Test::Rate => "messages over the reference's (more is better)",
     };
     match rounds {
         1 => format!("Ratio: {of}, which is measured in the same run:"),
         rounds => format!("Ratio: {of}, which is measured in turn with it; the median of {rounds} rounds:"),
     }
+}
+
+/// What is a reference and no limit: one flag goes there and back at a time, of messages many are under way.
+fn exceeded(test: Test, held: &[(&Case, Option<&Held>)]) -> Option<String> {
+    let by_flag = held.iter().filter_map(|(_, held)| *held).any(|held| held.limit == "cacheline_pingpong");
+    let text = "cacheline_pingpong is a reference for a stream and no limit: one flag goes at a time, and messages \
+                overlap, so that they may be more.";
+    (!test.is_time() && by_flag).then(|| text.into())
 }
 
 /// Whose rounds do not agree: the machine was another one in between, or the limit was.
@@ -138,6 +147,7 @@ mod tests {
         let text = of(Test::Bw, &[(&small, Some(&flag))]);
         assert!(text.contains("64 B: cacheline_pingpong, one way of a flag"), "{text}");
         assert!(!text.contains("memcpy") && text.contains("is a control message"), "{text}");
+        assert!(text.contains("a reference for a stream and no limit"), "{text}");
 
         let page = case(Test::Bw, Memory::Reference, 8192, Some(10));
         let text = of(Test::Bw, &[(&page, None)]);
@@ -155,13 +165,25 @@ mod tests {
         let (flipped, sum) = (Held { range: [0.7, 2.9], ..flag.clone() }, held("message_64+memcpy_1core"));
         let text = of(Test::Lat, &[(&cases[0], Some(&flipped)), (&cases[1], Some(&sum))]).replace('\n', " ");
         assert!(
-            text.contains("p50 over the limit, which is measured in turn with it; the median of 5 rounds:"),
+            text.contains(
+                "p50 over the limit (less is better), which is measured in turn with it; the median of 5 rounds:"
+            ),
             "{text}"
         );
         assert!(text.contains("where they are far apart: 64 B 0.70 to 2.90."), "{text}");
         let once = Held { rounds: 1, ..flag };
         let text = of(Test::Lat, &[(&cases[0], Some(&once))]);
         assert!(text.contains("which is measured in the same run:") && !text.contains("apart"), "{text}");
+    }
+
+    #[test]
+    fn what_a_rate_may_exceed_is_called_no_limit() {
+        let (rate, flag) = (case(Test::Rate, Memory::Private, 64, None), held("cacheline_pingpong"));
+        let text = of(Test::Rate, &[(&rate, Some(&flag))]).replace('\n', " ");
+        assert!(text.contains("Ratio: messages over the reference's (more is better)"), "{text}");
+        assert!(text.contains("no limit: one flag goes at a time"), "{text}");
+        let lat = case(Test::Lat, Memory::Private, 64, None);
+        assert!(!of(Test::Lat, &[(&lat, Some(&flag))]).contains("reference"));
     }
 
     #[test]

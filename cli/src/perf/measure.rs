@@ -119,6 +119,8 @@ fn line(result: &Measured, held: Option<&Held>, cipher: Option<&Held>, machine: 
 fn headings(test: Test) -> &'static [&'static str] {
     if test.is_time() {
         &["size", "memory", "p50", "p99", "min", "copies", "pulses", "ratio", "limit"]
+    } else if test == Test::Rate {
+        &["size", "memory", "messages/s", "bandwidth", "copies", "pulses", "ratio", "reference"]
     } else {
         &["size", "memory", "messages/s", "bandwidth", "copies", "pulses", "ratio", "limit"]
     }

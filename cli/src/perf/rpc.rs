@@ -99,11 +99,11 @@ fn explain(what: &str) -> &'static str {
         "served" => "the same to a server that is on a thread of am::Service.",
         "tasks" => {
             "raw calls by tasks of one runtime that share one client: the time of each call, other tasks' turns \
-             included, and the calls of all of them a second; limit: as for one."
+             included, and the calls of all of them a second; against: as for one."
         }
         "shared" => {
             "the same by threads that share one client: the time of each call, and the calls of all of them a second; \
-             limit: as for one thread."
+             against: as for one thread."
         }
         "am_call" => "the same for a request and its reply by the one thread that has the node (am::Node::call).",
         "fetch_put" | "fetch_reference" => {

@@ -2,6 +2,7 @@
 //! what the machine does besides befalls both.
 
 use clap::{Args, ValueEnum};
+use cutthrough::CONTROL_MAX;
 
 use super::ground::{self, Ground, Plan};
 use crate::args::{Across, Far, Measure, Memory, seconds};
@@ -126,6 +127,12 @@ pub fn run(
     output.say(&format!("{head}\n\n{table}\n\n{}{legend}{others}", turns.missing))
 }
 
+/// How many times as long as what it is held against something takes, if it has this ratio of two times, or of two
+/// rates.
+fn slower(ratio: f64, is_rate: bool) -> f64 {
+    if is_rate { 1.0 / ratio } else { ratio }
+}
+
 /// What the rows are that are shown, and what they are held against.
 fn legend(rows: &[[String; 9]], explain: impl Fn(&str) -> &'static str) -> String {
     let mut found: Vec<(&str, Vec<&str>)> = Vec::new();
@@ -139,14 +146,15 @@ fn legend(rows: &[[String; 9]], explain: impl Fn(&str) -> &'static str) -> Strin
     }
     let each = found.iter().map(|(text, names)| format!("\n{}: {text}", names.join(", ")));
     wrapped(&format!(
-        "Measured in turn with raw messages between endpoints of the same settings. Ratio: over the limit, the median \
-         of the rounds.{}",
+        "Against: raw messages between endpoints of the same settings, unless a row says otherwise, measured in turn. \
+         Ratio: how many times as long it takes, so that less is better in every row; of a rate, the time of one. The \
+         median of the rounds.{}",
         each.collect::<String>()
     ))
 }
 
 /// Headings of the table of rows.
-const HEADINGS: [&str; 9] = ["what", "size", "p50/mean", "p99", "per s", "bandwidth", "copies", "ratio", "limit"];
+const HEADINGS: [&str; 9] = ["what", "size", "p50/mean", "p99", "per s", "bandwidth", "copies", "ratio", "against"];
 
 /// The rows without the columns in which there is nothing.
 fn table(rows: Vec<[String; 9]>) -> Table {
@@ -258,9 +266,12 @@ impl Turns<'_> {
             time(middle),
             time(figure.quantiles.as_ref().map(|times| times.p99_ns)),
             per_s.map_or_else(dash, units::rate),
-            per_s.map_or_else(dash, |rate| units::bandwidth(rate * figure.size as f64)),
+            // Of what has no payload the rate says all.
+            per_s
+                .filter(|_| figure.size > CONTROL_MAX as u64)
+                .map_or_else(dash, |rate| units::bandwidth(rate * figure.size as f64)),
             figure.copies.map_or_else(dash, |copies| copies.to_string()),
-            figure.held.as_ref().map_or_else(dash, |(.., ratio)| units::ratio(*ratio)),
+            figure.held.as_ref().map_or_else(dash, |(.., ratio)| units::ratio(slower(*ratio, figure.is_rate()))),
             figure.held.as_ref().map_or_else(dash, |(_, ns, _)| units::time(*ns)),
         ]);
         Ok(())
@@ -288,4 +299,33 @@ pub struct Figure {
     pub mean_ns: Option<f64>,
     /// Which share of the cores' time other work had meanwhile, if that is known.
     pub others: Option<f64>,
+}
+
+impl Figure {
+    /// Whether what it is held against is a rate, too.
+    fn is_rate(&self) -> bool {
+        self.quantiles.is_none() && self.per_s.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figure(quantiles: Option<Quantiles>, per_s: Option<f64>, mean_ns: Option<f64>) -> Figure {
+        let (what, size, count) = ("x", 64, 1);
+        Figure { what, size, count, quantiles, per_s, copies: None, held: None, mean_ns, others: None }
+    }
+
+    #[test]
+    fn a_ratio_above_one_is_slower_whatever_is_measured() {
+        let mut samples = Samples::new();
+        samples.record(100);
+        let times = samples.quantiles(1.0);
+        // A stream of a quarter of the rate; calls of many threads, which have times and a rate; pages of a batch.
+        let rows = [(figure(None, Some(1e6), None), 0.25), (figure(times, Some(1e6), None), 4.0)];
+        for (row, ratio) in rows.into_iter().chain([(figure(None, None, Some(9.0)), 4.0)]) {
+            assert_eq!(slower(ratio, row.is_rate()), 4.0, "{row:?}");
+        }
+    }
 }
