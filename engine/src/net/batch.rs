@@ -293,12 +293,13 @@ impl Batch {
         self.push_own(at, before);
         let piece = load.piece(offset, len);
         let sum = if seal.is_bare() && piece.len() == len && load.coalesces(len) {
+            // Of where it was, not of the copy: what was just written cannot be read at once.
+            let sum = seal.sum(header.number, &self.own.bytes()[at..at + SEALED_BYTES], piece);
             let to = self.own.len();
             self.own.extend(piece);
             self.push_own(to, len);
             self.copied.push(Copied { message, offset, at: to, len });
-            let (head, body) = self.own.bytes().split_at(to);
-            seal.sum(header.number, &head[at..at + SEALED_BYTES], body)
+            sum
         } else if seal.is_bare() && piece.len() == len {
             self.pieces.push(Piece::Payload { message, offset, len });
             seal.sum(header.number, &self.own.bytes()[at..at + SEALED_BYTES], piece)
