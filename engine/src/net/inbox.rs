@@ -267,17 +267,22 @@ impl<P: Place> Inbox<P> {
         self.bounds(first, count)?;
         let way = self.by;
         for (number, control) in (first..).zip(records) {
-            let mut copied = [0; CONTROL_MAX];
-            copied[..control.len()].copy_from_slice(control);
             let control_len = u8::try_from(control.len()).unwrap_or(0);
             if number == self.next && self.window.is_empty() {
                 self.next += 1;
-                self.ready.push_back(Ready { control_len, control: copied, way, payload: ReadyPayload::None });
+                let ready = Ready { control_len, control: [0; CONTROL_MAX], way, payload: ReadyPayload::None };
+                self.ready.push_back(ready);
+                // Copied once, to where it stays: what was just copied cannot be copied on at once.
+                if let Some(ready) = self.ready.back_mut() {
+                    ready.control[..control.len()].copy_from_slice(control);
+                }
                 continue;
             }
             if let Some(slot) = self.slot(number)
                 && matches!(slot, Coming::Nothing)
             {
+                let mut copied = [0; CONTROL_MAX];
+                copied[..control.len()].copy_from_slice(control);
                 *slot = Coming::Control(control_len, way, copied);
             }
         }

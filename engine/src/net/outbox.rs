@@ -190,13 +190,17 @@ impl<L: Load> Outbox<L> {
     pub(super) fn push(&mut self, control: &[u8], cargo: Option<Cargo<L>>) -> u64 {
         let number = self.next();
         let len = control.len().min(CONTROL_MAX);
-        let mut copied = [0; CONTROL_MAX];
-        copied[..len].copy_from_slice(&control[..len]);
         let control_len = u8::try_from(len).unwrap_or(0);
         let Some(Cargo { load, token, pages, cookie }) = cargo else {
-            self.entries.push_back(Out::Control(control_len, copied));
+            self.entries.push_back(Out::Control(control_len, [0; CONTROL_MAX]));
+            // Copied once, to where it stays: what was just copied cannot be copied on at once.
+            if let Some(Out::Control(_, copied)) = self.entries.back_mut() {
+                copied[..len].copy_from_slice(&control[..len]);
+            }
             return number;
         };
+        let mut copied = [0; CONTROL_MAX];
+        copied[..len].copy_from_slice(&control[..len]);
         let bytes = u32::try_from(load.len()).unwrap_or(u32::MAX);
         self.payload_bytes += u64::from(bytes);
         self.entries.push_back(Out::Loaded(Box::new(Going {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use cutthrough_engine::check::Breach;
 use cutthrough_engine::count::{Count as _, Counter};
 use cutthrough_engine::net::Tally;
-use cutthrough_engine::net::inbox::ReadyPayload;
+use cutthrough_engine::net::inbox::{Ready, ReadyPayload};
 use cutthrough_engine::receipt::{Path, Receipt};
 use cutthrough_seal::PublicKey;
 use cutthrough_segment::ring::Control;
@@ -227,11 +227,23 @@ impl Node {
             let net = self.net.as_ref()?;
             let (names, stat, events) = (&self.names, &self.stat, &mut self.events);
             let other = net.turn(EVENTS, |stores, told| {
-                let event = told_of(told, stores, names, stat, net.is_sealed());
-                if first.is_none() && events.is_empty() {
-                    first = event;
-                } else {
-                    events.extend(event);
+                let is_first = first.is_none() && events.is_empty();
+                match told {
+                    // Where many come, most are of this kind. Each is written at once to where it is taken from: what was
+                    // written in parts elsewhere cannot be moved at once.
+                    Told::Message(index, message) if !is_first && matches!(message.payload, ReadyPayload::None) => {
+                        if let Some(channel) = names.get(index) {
+                            events.push_back(Event::Message(plain(channel, message, net.is_sealed())));
+                        }
+                    }
+                    told => {
+                        let event = told_of(told, stores, names, stat, net.is_sealed());
+                        if is_first {
+                            first = event;
+                        } else {
+                            events.extend(event);
+                        }
+                    }
                 }
             });
             let Some(other) = other else { break };
@@ -250,11 +262,11 @@ impl Node {
 
     /// The next of the events that were told together.
     pub(super) fn next_told(&mut self) -> Option<Event> {
-        let event = self.events.pop_front();
         if let Some(net) = &self.net {
-            net.leaves(!self.events.is_empty());
+            net.leaves(self.events.len() > 1);
         }
-        event
+        // At last, so that it is moved once, from where it lies to who asks.
+        self.events.pop_front()
     }
 
     /// A channel has begun, or ended.
@@ -348,21 +360,27 @@ impl Node {
     }
 }
 
+/// A message without a payload, as the user gets it.
+#[inline(always)]
+fn plain<P>(channel: Channel, message: &Ready<P>, sealed: bool) -> Incoming {
+    let by = (lanes::adapter_of(message.way), sealed);
+    Incoming::by_wire(channel, message.control_len, Control::from_bytes(&message.control), by)
+}
+
 /// A message, or a completion, as the user gets it.
 #[inline]
 fn told_of(told: Told<'_>, stores: &mut Stores, names: &Names, stat: &Stat, sealed: bool) -> Option<Event> {
     match told {
         Told::Message(index, message) => {
             let channel = names.get(index)?;
-            let control = Control::from_bytes(&message.control);
-            let by = (lanes::adapter_of(message.way), sealed);
             if matches!(message.payload, ReadyPayload::None) {
-                return Some(Event::Message(Incoming::by_wire(channel, message.control_len, control, by)));
+                return Some(Event::Message(plain(channel, message, sealed)));
             }
             let payload = std::mem::replace(&mut message.payload, ReadyPayload::None);
             let Some(arrived) = stores.hand_over(index, payload, sealed) else {
-                return Some(Event::Message(Incoming::by_wire(channel, message.control_len, control, by)));
+                return Some(Event::Message(plain(channel, message, sealed)));
             };
+            let control = Control::from_bytes(&message.control);
             stat.add(Counter::PayloadBytesReceived, arrived.receipt.bytes);
             if let Payload::Dropped(refused) = &arrived.payload {
                 Link::count_refused(stat, *refused);
