@@ -5,6 +5,7 @@
 #[path = "../child/mod.rs"]
 mod child;
 mod container;
+mod deaf;
 mod forks;
 mod limits;
 mod names;

@@ -294,8 +294,8 @@ pub enum RequestError {
     /// There was no room in time, or, for a call of a client of `rpc`, no moment at which nobody else used the node.
     #[error("not sent within {0:?}: the peer makes no room, or others keep the node in use")]
     TimedOut(Duration),
-    /// The system refused to wait.
-    #[error("waiting for room failed")]
+    /// The system refused to wait for room.
+    #[error("waiting for room failed: the system refused to wait")]
     Wait,
     /// The request names a reply handler that there is not.
     #[error("no reply handler has that number: register it with Node::on_reply")]
@@ -351,6 +351,9 @@ pub enum CallError {
     /// The reply's payload could not be read.
     #[error("the reply's payload did not arrive: {0}")]
     Payload(ReadError),
+    /// The system refused to wait for the reply. Whether the request was or will be served is not known.
+    #[error("waiting for the reply failed: the system refused to wait")]
+    Wait,
 }
 
 impl CallError {
@@ -371,7 +374,7 @@ impl CallError {
         match self {
             Self::Failed(why) => !matches!(why, Failure::Busy | Failure::Unknown | Failure::Arguments),
             Self::NotSent(why) => why.may_have_run(),
-            Self::Closed(_) | Self::Late | Self::Payload(_) => true,
+            Self::Closed(_) | Self::Late | Self::Payload(_) | Self::Wait => true,
         }
     }
 }

@@ -63,7 +63,7 @@ impl Node {
     /// meanwhile, and keeps other events for later polls. `None` waits for ever.
     ///
     /// # Errors
-    /// [`RequestError::Closed`], or [`RequestError::TimedOut`].
+    /// [`RequestError::Closed`], [`RequestError::TimedOut`], or [`RequestError::Wait`].
     pub fn wait_for_room(&mut self, channel: Channel, timeout: Option<Duration>) -> Result<(), RequestError> {
         if self.has_room(channel) {
             return Ok(());
@@ -153,7 +153,10 @@ impl Node {
                             woken = true;
                             continue;
                         }
-                        Err(_) => break RequestError::Wait.into(),
+                        Err(_) => {
+                            let landing = self.give_up(call, false);
+                            break Unanswered { landing, ..CallError::Wait.into() };
+                        }
                     }
                 }
             };
