@@ -57,7 +57,10 @@ const fn text(refusal: Refusal) -> &'static str {
         Refusal::Channels => "it has no more channels",
         Refusal::Malformed => "it could not read our hello",
         Refusal::Files => "it has no open file left for a channel; raise the limit there (ulimit -n), or close some",
-        Refusal::Room => "it has no memory left for a channel; free some there, or raise its limits (ulimit -v, -f)",
+        Refusal::Room => {
+            "it has no memory or addresses left for a channel; free some there, raise its limits (ulimit -v, -f), or \
+             choose smaller pools"
+        }
     }
 }
 

@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use cutthrough::{Counter, Endpoint, Event};
 use cutthrough_conform::join::lingering;
 use cutthrough_node::shm::rendezvous;
+use cutthrough_wire::hello::Refusal;
 use cutthrough_wire::layout::Sizes;
 
-use crate::hello::{SEALED, hello, memory, reach, refused, send};
+use crate::hello::{SEALED, answer, hello, memory, reach, refused, send};
 use crate::liar::{Victim, config, sizes};
 
 /// For how long such a file's close lingers, if nobody helps.
@@ -167,6 +168,9 @@ fn memory_for_nothing_leaves_addresses_to_others() {
         }
     }
     assert!((1..150).contains(&let_in), "{let_in} let in, of 129 GiB each");
+    // It lacks addresses; nothing is wrong with that memory.
+    let refused = answer(&mut victim, &hello(largest), &[out.as_fd(), landing.as_fd()]);
+    assert_eq!(refused, Some(Refusal::Room));
     let address = victim.address.clone();
     let mut late = Endpoint::open(config()).expect("an endpoint");
     cutthrough_conform::join::connect(&mut late, &mut victim.endpoint, &address);

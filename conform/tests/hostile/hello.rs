@@ -62,7 +62,7 @@ pub(crate) fn refused(victim: &mut Victim, before: u64) {
 }
 
 /// Says something instead of a good hello: the reason in the answer.
-fn answer(victim: &mut Victim, bytes: &[u8], files: &[BorrowedFd<'_>]) -> Option<Refusal> {
+pub(crate) fn answer(victim: &mut Victim, bytes: &[u8], files: &[BorrowedFd<'_>]) -> Option<Refusal> {
     let before = victim.endpoint.counter(Counter::HellosRefused);
     let socket = reach(victim);
     send(&socket, bytes, files);

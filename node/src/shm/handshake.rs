@@ -46,7 +46,9 @@ impl HandshakeError {
         match self {
             Self::NoChannel(no) => no.answer(),
             Self::Memory(MapError::Create(Errno::MFILE | Errno::NFILE)) => Some(Refusal::Files),
-            Self::Memory(MapError::Create(_) | MapError::Map { .. } | MapError::TooLong { .. }) => Some(Refusal::Room),
+            Self::Memory(
+                MapError::Create(_) | MapError::TooLong { .. } | MapError::Map { .. } | MapError::Room { .. },
+            ) => Some(Refusal::Room),
             Self::Memory(_) => Some(Refusal::Memory),
             Self::Sizes(_) | Self::Socket(_) => None,
         }
