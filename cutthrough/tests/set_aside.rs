@@ -16,7 +16,7 @@ use two::{Over, PATIENCE, block_on, small};
 
 over_both! {
     other_tasks_go_on_while_a_long_body_is_sent, a_long_body_that_nobody_takes_is_late_in_time,
-    a_call_whose_long_body_is_sent_can_be_dropped, long_values_are_sent_in_the_order_of_their_tasks,
+    a_call_whose_long_body_is_sent_can_be_dropped, long_values_of_several_tasks_come_as_they_are,
 }
 
 /// More than the receiver lets come unasked and aside.
@@ -128,7 +128,7 @@ fn a_call_whose_long_body_is_sent_can_be_dropped(over: Over) {
     assert_eq!(short.expect("a reply").word(0), 100);
 }
 
-fn long_values_are_sent_in_the_order_of_their_tasks(over: Over) {
+fn long_values_of_several_tasks_come_as_they_are(over: Over) {
     const SUM: Method<Vec<u8>, u64> = Method::new(21);
     const REFUSES: Method<Vec<u8>, u64> = Method::new(22);
     let (mut node, address) = over.listening(small(), Settings::default());
