@@ -118,8 +118,15 @@ impl<T> Lock<T> {
     /// It, as soon as it is free, if that is so soon; and not at all if this thread has it. Without any time nobody is
     /// waited for.
     pub(super) fn lock_elsewhere_for(&self, time: Duration) -> Option<Held<'_, T>> {
-        let waits = || !time.is_zero() && !self.is_this_threads();
-        self.try_lock().or_else(|| if waits() { self.wait(time) } else { None })
+        self.try_lock().or_else(|| {
+            if time.is_zero() || self.is_this_threads() {
+                return None;
+            }
+            let held = self.wait(time);
+            // What its executor sleeps on may have told meanwhile that another of its calls goes on: it is told again.
+            std::thread::current().unpark();
+            held
+        })
     }
 
     /// Whether this thread has it. What it reads of another thread's is never this one's number.
@@ -379,6 +386,25 @@ mod tests {
         });
         drop(held);
         assert!(lock.try_lock().is_some() && !lock.is_wanted());
+    }
+
+    /// A task slept on, whose waker had unparked its thread while that waited here.
+    #[test]
+    fn who_was_unparked_meanwhile_is_awake_afterwards() {
+        let lock = Lock::new(());
+        let held = lock.lock();
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| {
+                std::thread::current().unpark();
+                assert!(lock.lock_elsewhere_for(Duration::from_millis(5)).is_none());
+                let since = Instant::now();
+                std::thread::park_timeout(Duration::from_secs(10));
+                since.elapsed()
+            });
+            let slept = waits.join().expect("no panic");
+            assert!(slept < Duration::from_secs(5), "{slept:?}");
+        });
+        drop(held);
     }
 
     #[test]
