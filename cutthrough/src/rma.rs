@@ -5,6 +5,9 @@
 //! by. Everything is done by handlers of the owner's node, so the owner has to poll, and each operation on a region
 //! happens as a whole: no other one sees half of it, unless it is longer than a batch.
 //!
+//! Who has a node to itself uses a [`Remote`]; threads and tasks that share a [`Client`](crate::rpc::Client), a
+//! [`SharedRemote`].
+//!
 //! ```
 //! use std::time::Duration;
 //! use cutthrough::am::{Node, Settings};
@@ -39,6 +42,7 @@ mod batches;
 mod extents;
 mod operations;
 mod remote;
+mod shared;
 mod waiting;
 
 use std::collections::HashMap;
@@ -53,6 +57,7 @@ use rustix::io::Errno;
 
 pub use extents::Extent;
 pub use remote::{MoveError, Remote};
+pub use shared::SharedRemote;
 
 use crate::am::{Args, Failure, Node, RESERVED, Request};
 use crate::{MapError, PrivateMemory};

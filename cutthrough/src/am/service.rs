@@ -45,6 +45,8 @@ struct Shared {
     node: NodeLock,
     /// [`Settings::deadline`](super::Settings::deadline) of the node.
     deadline: Duration,
+    /// Bytes of the pool of each of its channels.
+    pool_bytes: u64,
     errands: Mutex<VecDeque<Errand>>,
     /// Whom the thread wakes, and when.
     sleepers: Mutex<Vec<(Instant, Waker)>>,
@@ -159,7 +161,7 @@ impl Service {
         let (bell, heard) = UnixStream::pair()?;
         bell.set_nonblocking(true)?;
         heard.set_nonblocking(true)?;
-        let deadline = node.settings.deadline;
+        let (deadline, pool_bytes) = (node.settings.deadline, node.inside.endpoint.pool_bytes());
         let [rung, relied, patrols] = [(); 3].map(|()| AtomicBool::new(false));
         let summons = Arc::new(Summons { bell, rung, relied, patrols });
         node.inside.shelf.served_by(Some(Arc::clone(&summons)));
@@ -168,6 +170,7 @@ impl Service {
         let shared = Arc::new(Shared {
             node: NodeLock::new(node),
             deadline,
+            pool_bytes,
             errands: Mutex::default(),
             sleepers: Mutex::default(),
             summons,
@@ -278,6 +281,11 @@ impl Service {
     /// How long a reply may take where the call says nothing else.
     pub(crate) fn deadline(&self) -> Duration {
         self.shared.deadline
+    }
+
+    /// Bytes of the pool of a channel.
+    pub(crate) fn pool_bytes(&self) -> u64 {
+        self.shared.pool_bytes
     }
 
     /// The tasks that wait for calls and are about to run.

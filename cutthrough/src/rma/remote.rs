@@ -13,14 +13,14 @@ use super::{ATOMIC, AWAIT, Atomic, GATHER, GET, Key, Locked, PUT, Region, SCATTE
 use crate::am::{Body, Call, CallError, Failure, Node, Reply, RequestError, Unanswered};
 
 /// Messages of a batch under way.
-const DEPTH: usize = 8;
+pub(super) const DEPTH: usize = 8;
 /// Looks in vain before a batch sleeps.
 const LOOKS: u32 = 1 << 14;
 /// How long who has locked a region of this side is waited for at a time: nobody is served meanwhile.
 const HELD: Duration = Duration::from_millis(1);
 /// How long pages that are under way when their time is over are waited for at most, so that what has become of them is
 /// known. Not longer than they had before.
-const GRACE: Duration = Duration::from_secs(1);
+pub(super) const GRACE: Duration = Duration::from_secs(1);
 
 /// A peer's region, as this node uses it. Each operation returns when the owner has done it, or when its time is over.
 ///
@@ -48,9 +48,9 @@ pub struct MoveError {
     /// What went wrong first, with the owner's own words, if it has refused.
     pub error: Unanswered,
     /// For each move, in the order of the call: whether its page lies in its slot. `None`, which only
-    /// [`Remote::store_pages`] says: it is not known. The page was under way when the channel ended, or when the owner
-    /// had not answered even after the time was over; it may lie there, or, while the channel lives, still come there:
-    /// see [`Remote`]. The owner's [`Region::is_valid`] knows.
+    /// [`Remote::store_pages`] and that of a [`SharedRemote`](super::SharedRemote) say: it is not known. The page was
+    /// under way when the channel ended, or when the owner had not answered even after the time was over; it may lie
+    /// there, or, while the channel lives, still come there: see [`Remote`]. The owner's [`Region::is_valid`] knows.
     pub valid: Vec<Option<bool>>,
 }
 
@@ -520,21 +520,22 @@ impl<'n> Remote<'n> {
 
 /// What has become of many calls, beside what each says for itself.
 #[derive(Debug, Default)]
-struct Ran {
+pub(super) struct Ran {
     /// Whether any was made.
-    sent: bool,
+    pub(super) sent: bool,
     /// Whether some were left to be made when the time was over.
-    late: bool,
+    pub(super) late: bool,
 }
 
 impl Ran {
     /// What has become of the operation that they were made for, where something went wrong with one of them, or not.
     /// That the owner was asked for nothing is said only where none was made.
-    fn over(self, wrong: Option<Unanswered>, time: Duration) -> Result<(), Unanswered> {
+    pub(super) fn over(self, wrong: Option<Unanswered>, time: Duration) -> Result<(), Unanswered> {
         let late = self.late.then(|| RequestError::TimedOut(time).into());
         let Some(mut wrong) = wrong.or(late) else { return Ok(()) };
         wrong.error = match wrong.error {
             CallError::NotSent(RequestError::TimedOut(_)) if self.sent => CallError::Late,
+            CallError::NotSent(RequestError::TimedOut(_)) => RequestError::TimedOut(time).into(),
             CallError::NotSent(RequestError::Closed) if self.sent => RequestError::Lost.into(),
             error => error,
         };
@@ -560,19 +561,19 @@ impl Drop for Counted<'_> {
 }
 
 /// Whether a request that has ended so may have been done all the same, or may still be.
-const fn may_be_done(error: CallError) -> bool {
+pub(super) const fn may_be_done(error: CallError) -> bool {
     use CallError::{Closed, Failed, Late, NotSent};
     // The owner looks at a whole batch before it writes any of it: what it says no to is not done.
     matches!(error, Closed(_) | Late | NotSent(RequestError::Lost) | Failed(Failure::Panicked | Failure::Abandoned))
 }
 
 /// How much time is left.
-fn left(until: Instant) -> Duration {
+pub(super) fn left(until: Instant) -> Duration {
     Duration::from_nanos(until.saturating_since(clock::now()))
 }
 
 /// Before anything is sent: a slot that is not whole lies outside.
-fn assert_inside(region: &Region, slot: u32) {
+pub(super) fn assert_inside(region: &Region, slot: u32) {
     let end = (u64::from(slot) + 1) * u64::from(region.slot_bytes());
     assert!(end <= region.len(), "slot {slot} lies outside of the region");
 }

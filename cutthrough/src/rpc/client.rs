@@ -240,6 +240,24 @@ impl Client {
         }
         page
     }
+
+    /// How long its calls may take.
+    pub(crate) const fn limit(&self) -> Duration {
+        self.within
+    }
+
+    /// Bytes of the pool of a channel.
+    pub(crate) fn pool_bytes(&self) -> usize {
+        usize::try_from(self.inside.service.pool_bytes()).unwrap_or(usize::MAX)
+    }
+
+    /// Waits on this thread for what is made of awaited calls.
+    ///
+    /// # Panics
+    /// As [`Client::call`].
+    pub(crate) fn wait<T>(&self, future: impl Future<Output = T>) -> T {
+        pending::wait(&self.inside, future)
+    }
 }
 
 impl Inside {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -80,6 +80,18 @@ pub(super) fn call(inside: &Arc<Inside>, mut raw: Raw<'_>, within: Duration) -> 
             Poll::Pending => inside.service.rest(Duration::from_millis(1)),
         }
         outcome = waited.calling.advance(inside, &context);
+    }
+}
+
+/// Waits on this thread for what is made of awaited calls.
+pub(super) fn wait<T>(inside: &Inside, future: impl Future<Output = T>) -> T {
+    inside.service.assert_elsewhere();
+    let (mut future, waker) = (pin!(future), waker());
+    loop {
+        if let Poll::Ready(done) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return done;
+        }
+        inside.service.rest(Duration::from_millis(1));
     }
 }
 

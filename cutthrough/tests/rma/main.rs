@@ -1,9 +1,10 @@
-//! Put, get, atomics and batches of pages ([`pages`]), also of regions that somebody has locked ([`locked`]), through
-//! their public interface, over shared memory and over UDP.
+//! Put, get, atomics and batches of pages ([`pages`]), also of regions that somebody has locked ([`locked`]), and by a
+//! client that many share ([`shared`]), through their public interface, over shared memory and over UDP.
 #![allow(clippy::cast_possible_truncation, reason = "the numbers of these tests are small")]
 
 mod locked;
 mod pages;
+mod shared;
 #[path = "../two/mod.rs"]
 mod two;
 
