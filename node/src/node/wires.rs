@@ -229,8 +229,8 @@ impl Node {
             let other = net.turn(EVENTS, |stores, told| {
                 let is_first = first.is_none() && events.is_empty();
                 match told {
-                    // Where many come, most are of this kind. Each is written at once to where it is taken from: what was
-                    // written in parts elsewhere cannot be moved at once.
+                    // Where many come, most are of this kind. Each is written at once to where it is taken from: what
+                    // was written in parts elsewhere cannot be moved at once.
                     Told::Message(index, message) if !is_first && matches!(message.payload, ReadyPayload::None) => {
                         if let Some(channel) = names.get(index) {
                             events.push_back(Event::Message(plain(channel, message, net.is_sealed())));
