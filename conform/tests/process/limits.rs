@@ -1,7 +1,7 @@
 //! Too few files, too small ones, too little memory: a clear error at every step, never a panic nor a signal.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cutthrough::am::{self, Args, Body, CallError, Failure, Node, Settings};
 use cutthrough::{Endpoint, Event};
@@ -177,4 +177,49 @@ fn too_little_address_space_is_an_error() {
 #[test]
 fn too_small_files_are_an_error() {
     check("small-files", "ulimit -f");
+}
+
+/// The part that gets no more memory than half a payload for a while, in which it polls and reads nothing; then reads.
+pub(crate) fn little_memory_for_what_lies_aside(say: impl Fn(&str)) {
+    let mut endpoint = Endpoint::open(config()).expect("an endpoint");
+    endpoint.listen("udp:127.0.0.1:0").expect("a port");
+    say(&format!("udp:{}", endpoint.net_address().expect("a port")));
+    let whole = getrlimit(Resource::As);
+    let (mut unread, mut ends) = (None, Instant::now() + PATIENCE);
+    while Instant::now() < ends {
+        match endpoint.poll() {
+            Some(Event::Opened(_)) => {
+                let limit = Rlimit { current: Some(addresses() + LONG as u64 / 2), ..whole };
+                setrlimit(Resource::As, limit).expect("a lower limit");
+            }
+            Some(Event::Message(message)) => {
+                unread = Some(message);
+                ends = Instant::now() + Duration::from_secs(3);
+            }
+            Some(told) => return say(&format!("{told:?}")),
+            None => {}
+        }
+    }
+    setrlimit(Resource::As, whole).expect("the limit of before");
+    let mut message = unread.expect("a message");
+    let mut bytes = vec![0; message.payload_len()];
+    let read = endpoint.read(&mut message, &mut bytes).map(|_| bytes.iter().filter(|byte| **byte == 7).count());
+    say(&format!("{read:?}"));
+    say(&format!("{:?}", endpoint.wait(Some(PATIENCE))));
+}
+
+/// What waits for its reader over a network while other things are done is asked for whole. What there is no memory for
+/// comes again once there is: memory that could not be had ended the process.
+#[test]
+fn what_cannot_lie_aside_ends_nobody_and_comes_again() {
+    let mut other = Other::start(Other::command("little-memory-for-what-lies-aside", ""));
+    let address = other.says();
+    let mut endpoint = Endpoint::open(config()).expect("an endpoint");
+    let channel = endpoint.connect(&address, PATIENCE).expect("a channel");
+    let outgoing = endpoint.outgoing(channel).expect("room").write(b"long");
+    outgoing.attach_copy(&vec![7; LONG]).send().expect("all of it is taken in the end");
+    drop(endpoint);
+    assert_eq!(other.says(), format!("Ok({LONG})"));
+    let said = other.says();
+    assert!(said.starts_with("Ok(Closed(") && said.ends_with(", Peer))"), "{said}");
 }

@@ -27,6 +27,7 @@ fn other_side() {
         "fork-crowded" => forks::fork_crowded(address, say),
         "interrupted" => signals::interrupted(address, say),
         "little-memory" => limits::little_memory(address, say),
+        "little-memory-for-what-lies-aside" => limits::little_memory_for_what_lies_aside(say),
         "little-memory-for-a-payload" => limits::little_memory_for_a_payload(address, say),
         "small-files" => limits::small_files(address, say),
         other => panic!("no such part: {other}"),

@@ -466,9 +466,10 @@ impl<P: Place> Inbox<P> {
                         return Ok(false);
                     }
                 }
-                for (at, part) in bytes.parts() {
-                    aside.lay(offset as usize + at, part, arrival.granted as usize);
+                if !aside.make_room(end as usize, arrival.granted as usize) {
+                    return Ok(false);
                 }
+                bytes.parts().for_each(|(at, part)| aside.lay(offset as usize + at, part));
             }
             (Target::Place(place), Bytes::Here(_) | Bytes::Apart { .. }) => {
                 bytes.parts().for_each(|(at, part)| copy_in(place, offset as usize + at, part));

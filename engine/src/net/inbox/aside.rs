@@ -33,17 +33,28 @@ impl Aside {
         &self.bytes[begin - self.begin..end - self.begin]
     }
 
-    /// Copies bytes of the payload here, but for those that its reader has; so many of it may come before more is asked
-    /// for.
-    pub(super) fn lay(&mut self, offset: usize, bytes: &[u8], granted: usize) {
+    /// Has room for the bytes of the payload before `end`, of which so many may come before more is asked for. False if
+    /// there is no memory: how much that is, their sender says, and memory that cannot be had would end the process.
+    #[must_use]
+    pub(super) fn make_room(&mut self, end: usize, granted: usize) -> bool {
+        let more = end.saturating_sub(self.end());
+        if more <= self.bytes.capacity() - self.bytes.len() {
+            return true;
+        }
+        if self.bytes.capacity() == 0 {
+            let most = granted.saturating_sub(self.begin).min(ROOM_BYTES);
+            return self.bytes.try_reserve_exact(most.max(more)).is_ok();
+        }
+        // More than is needed, so that it need not be moved often, unless there is no more.
+        self.bytes.try_reserve(more).is_ok() || self.bytes.try_reserve_exact(more).is_ok()
+    }
+
+    /// Copies bytes of the payload here, but for those that its reader has. [`make_room`](Self::make_room) comes first.
+    pub(super) fn lay(&mut self, offset: usize, bytes: &[u8]) {
         let known = self.begin.saturating_sub(offset).min(bytes.len());
         let bytes = &bytes[known..];
         if bytes.is_empty() {
             return;
-        }
-        if self.bytes.capacity() == 0 {
-            let most = granted.saturating_sub(self.begin);
-            self.bytes.reserve_exact(most.min(ROOM_BYTES).max(bytes.len()));
         }
         let at = offset + known - self.begin;
         if at > self.bytes.len() {
