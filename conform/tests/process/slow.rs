@@ -1,9 +1,11 @@
-//! An endpoint that is polled slowly, and never armed: callers are let in and ends are heard of all the same.
+//! An endpoint that is polled slowly, and never armed: callers are let in and ends are heard of all the same. Processes
+//! that are stopped for a while and go on.
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use cutthrough::{Channel, CloseReason, Endpoint, Event};
+use cutthrough::{Channel, CloseReason, Config, Endpoint, Event, SendError};
+use rustix::process::{Signal, kill_process};
 
 use crate::child::{Folder, Other, PATIENCE, config};
 
@@ -82,4 +84,83 @@ fn a_slow_poller_hears_of_a_death() {
     drop(other);
     let (event, _) = slowly(&mut endpoint);
     assert!(matches!(event, Event::Closed(closed, CloseReason::Died) if closed == channel), "{event:?}");
+}
+
+/// How long each side is stopped, how often, and for how long it runs between two of these.
+const STOPPED: Duration = Duration::from_millis(700);
+const STOPS: u32 = 5;
+const RUNS: Duration = Duration::from_millis(200);
+
+/// The part that takes what the other one gives until that closes; an operation without progress ends after so many
+/// milliseconds.
+fn goes_on(does: &str, millis: u64, address: &str, say: impl Fn(&str)) {
+    let deadline = Duration::from_millis(millis);
+    let mut endpoint = Endpoint::open(Config { deadline, silence: PATIENCE, ..config() }).expect("an endpoint");
+    let mut bytes = vec![3; 8 << 20];
+    if does == "takes" {
+        endpoint.listen(address).expect("a name");
+        say(&endpoint.net_address().map_or_else(|| address.to_owned(), |at| format!("udp:{at}")));
+        loop {
+            match endpoint.wait(Some(2 * PATIENCE)).expect("an event") {
+                Event::Message(mut message) => match endpoint.read(&mut message, &mut bytes) {
+                    Ok(_) => {}
+                    Err(error) => return say(&format!("{error:?}")),
+                },
+                Event::Closed(_, reason) => return say(&format!("{reason:?}")),
+                _ => {}
+            }
+        }
+    }
+    let channel = endpoint.connect(address, PATIENCE).expect("a channel");
+    say("ready");
+    let begun = Instant::now();
+    while begun.elapsed() < (STOPPED + RUNS) * (STOPS + 1) {
+        match endpoint.outgoing(channel).and_then(|outgoing| outgoing.attach_copy(&bytes).send()) {
+            Ok(_) => {}
+            Err(SendError::Full) => endpoint.wait_for_room(channel, Some(2 * PATIENCE)).expect("room"),
+            Err(error) => return say(&format!("{error:?}")),
+        }
+    }
+    drop(endpoint);
+    say("gone");
+}
+
+/// The same, by the name of the part.
+pub(crate) fn goes_on_after_stops(part: &str, address: &str, say: impl Fn(&str)) {
+    let words: Vec<&str> = part.split('-').collect();
+    let [.., does, millis] = words[..] else { panic!("no such part: {part}") };
+    goes_on(does, millis.parse().expect("milliseconds"), address, say);
+}
+
+/// Time in which a process is stopped does not count as time without progress: its peer was stopped with it, or what
+/// that has done meanwhile is still to be looked at.
+#[test]
+fn who_is_stopped_with_its_peer_or_alone_takes_nobody_for_stuck() {
+    const SHORT: u64 = 300;
+    const LONG: u64 = 10_000;
+    for (network, stopped) in [false, true].into_iter().flat_map(|net| [(net, "both"), (net, "gives"), (net, "takes")])
+    {
+        let folder = Folder::new();
+        let address = if network { "udp:127.0.0.1:0".to_owned() } else { folder.address() };
+        let [takes, gives] =
+            ["takes", "gives"].map(|does| if [does, "both"].contains(&stopped) { SHORT } else { LONG });
+        let mut taker = Other::start(Other::command(&format!("goes-on-takes-{takes}"), &address));
+        let address = taker.says();
+        let mut giver = Other::start(Other::command(&format!("goes-on-gives-{gives}"), &address));
+        assert_eq!(giver.says(), "ready");
+        let sides = [(giver.number(), gives), (taker.number(), takes)];
+        for _ in 0..STOPS {
+            thread::sleep(RUNS);
+            for signal in [Signal::STOP, Signal::CONT] {
+                for (number, _) in sides.iter().filter(|(_, deadline)| *deadline == SHORT) {
+                    kill_process(*number, signal).expect("it is there");
+                }
+                if signal == Signal::STOP {
+                    thread::sleep(STOPPED);
+                }
+            }
+        }
+        let said = [giver.says(), taker.says()];
+        assert_eq!(said, ["gone", "Peer"], "{stopped} stopped, over {address}");
+    }
 }

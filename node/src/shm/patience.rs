@@ -4,7 +4,6 @@ use std::hint::spin_loop;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-use cutthrough_engine::time::Instant;
 use cutthrough_segment::bell::{self, Fence, NAP_MS};
 use cutthrough_segment::half::{Own, Peer};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -13,6 +12,7 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 
 use crate::clock;
 use crate::idle::Idle;
+use crate::stall::Stall;
 
 /// How long to look before going to sleep, in nanoseconds: about what a sleep and the wake-up from it cost (5 to 45
 /// microseconds where measured), so that waiting never costs more than twice the better choice.
@@ -44,7 +44,7 @@ pub(crate) enum Nap {
 /// One wait, from the last progress on.
 #[derive(Debug)]
 pub(crate) struct Patience {
-    since: Option<Instant>,
+    stall: Option<Stall>,
     idle: Idle,
     looks: u32,
     deadline: Duration,
@@ -52,12 +52,12 @@ pub(crate) struct Patience {
 
 impl Patience {
     pub(crate) fn new(deadline: Duration) -> Self {
-        Self { since: None, idle: Idle::default(), looks: 0, deadline }
+        Self { stall: None, idle: Idle::default(), looks: 0, deadline }
     }
 
     /// There was progress.
     pub(crate) const fn progress(&mut self) {
-        self.since = None;
+        self.stall = None;
         self.looks = 0;
         self.idle.found();
     }
@@ -79,14 +79,11 @@ impl Patience {
             return Waited::Again;
         }
         let now = clock::now();
-        let since = *self.since.get_or_insert(now);
-        if now.saturating_since(since) < SPIN_NS {
+        let stall = self.stall.get_or_insert_with(|| Stall::new(self.deadline, now));
+        if now.saturating_since(stall.moved()) < SPIN_NS {
             return Waited::Again;
         }
-        let passed = Duration::from_nanos(now.saturating_since(since));
-        let Some(left) = self.deadline.checked_sub(passed).filter(|left| !left.is_zero()) else {
-            return Waited::Deadline;
-        };
+        let Some(left) = stall.left(now) else { return Waited::Deadline };
         drain(socket);
         own.arm();
         let nap = if bell::heavy_fence(fence) { nap } else { Nap::Short };

@@ -1,7 +1,5 @@
 //! One channel over a network, as its endpoint uses it.
 
-use std::time::Duration;
-
 use cutthrough_engine::net::channel::Ending;
 use cutthrough_engine::net::inbox::{Reading, Story};
 use cutthrough_engine::receipt::{Path, Receipt, Why};
@@ -18,6 +16,7 @@ use crate::clock;
 use crate::shm::grant::{Landing, NoMemory, RevokeError};
 use crate::shm::link::{CloseReason, Identity};
 use crate::shm::receive::ReadError;
+use crate::stall::Stall;
 
 /// Nanoseconds of looking before a call that waits goes to sleep.
 pub(super) const SPIN_NS: u64 = 50_000;
@@ -213,7 +212,7 @@ impl Udp {
         let mut core = self.shared.lock();
         let mut reading = Reading { message, into };
         let mut now = clock::now();
-        let (mut looked, mut moved, mut relieved) = (now, now, now);
+        let (mut looked, mut relieved, mut stall) = (now, now, Stall::new(self.deadline, now));
         loop {
             let Some((_, done)) = core.net.read(now, index, &mut reading, 0, true) else {
                 return Err(ReadError::Closed(Self::closed(&core, index)));
@@ -224,8 +223,8 @@ impl Udp {
                 return Ok(story);
             }
             // What is read last may come last, behind all others.
-            moved = moved.max(core.net.got_on(index).0);
-            if Duration::from_nanos(now.saturating_since(moved)) > self.deadline {
+            stall.moves(core.net.got_on(index).0);
+            if stall.left(now).is_none() {
                 core.net.abandon(index);
                 return Err(ReadError::Closed(CloseReason::Stalled));
             }

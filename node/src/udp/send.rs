@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use cutthrough_engine::net::ways::Way;
 use cutthrough_engine::net::{Cargo as NetCargo, Refused as NetRefused};
@@ -22,6 +21,7 @@ use crate::clock;
 use crate::shm::link::{CloseReason, SendError};
 use crate::shm::meanwhile::Meanwhile;
 use crate::shm::send::{Cargo, Load, Sheaf};
+use crate::stall::Stall;
 use crate::stat::Stat;
 use crate::sys::datagram::TRAIN_BYTES;
 use crate::sys::lent::lend;
@@ -317,19 +317,20 @@ impl Udp {
         now.saturating_since(last.1) < worth_waiting(lacking)
     }
 
-    /// Sends until what is not acknowledged may be copied: how often it was. It begins at `moved`. Less than the
+    /// Sends until what is not acknowledged may be copied: how often it was. It begins at `begun`. Less than the
     /// staging ring holds is copied as soon as it is not worth waiting for.
     fn see_off(
         &self,
         loan: &mut Loan<'_>,
         bytes: &[u8],
-        mut moved: Instant,
+        begun: Instant,
         (others, stat): (&mut impl Meanwhile, &Stat),
     ) -> Result<u8, SendError> {
         let (index, Some(message)) = (loan.index, loan.message) else { return Ok(0) };
         let splices = loan.core.carried.lays();
-        let (mut looked, mut relieved, mut last) = (moved, moved, (0, moved));
-        let mut waits = self.send_off(loan.core, index, bytes.len(), moved);
+        let (mut looked, mut relieved, mut last) = (begun, begun, (0, begun));
+        let mut stall = Stall::new(self.deadline, begun);
+        let mut waits = self.send_off(loan.core, index, bytes.len(), begun);
         let (left, body) = loan.core.net.left(index, message);
         // What waits is copied when this call ends, and once more behind the headers of short frames.
         let twice = left > 0 && left.min(body) <= COALESCED && !self.is_sealed();
@@ -363,8 +364,8 @@ impl Udp {
             }
             let now = clock::now();
             // Those before it are taken first, however long that lasts.
-            moved = moved.max(loan.core.net.got_on(index).1);
-            if Duration::from_nanos(now.saturating_since(moved)) > self.deadline {
+            stall.moves(loan.core.net.got_on(index).1);
+            if stall.left(now).is_none() {
                 // The loan ends the channel when it is dropped.
                 return Err(SendError::Closed(CloseReason::Stalled));
             }
