@@ -562,9 +562,12 @@ impl Drop for Counted<'_> {
 
 /// Whether a request that has ended so may have been done all the same, or may still be.
 pub(super) const fn may_be_done(error: CallError) -> bool {
-    use CallError::{Closed, Failed, Late, NotSent};
+    use CallError::{Closed, Failed, Late, NotSent, Wait};
     // The owner looks at a whole batch before it writes any of it: what it says no to is not done.
-    matches!(error, Closed(_) | Late | NotSent(RequestError::Lost) | Failed(Failure::Panicked | Failure::Abandoned))
+    matches!(
+        error,
+        Closed(_) | Late | Wait | NotSent(RequestError::Lost) | Failed(Failure::Panicked | Failure::Abandoned)
+    )
 }
 
 /// How much time is left.
