@@ -292,7 +292,7 @@ fn conclusion(rows: &[Fetched]) -> String {
          fetch: request and page, until it is in its place. stream: the file in messages of {}.\n\
          The first three copy from private to private memory in pulses. put: straight into the page that the request \
          names. by reference: the page itself, which both processes see; nothing moves. Unix socket: the ordinary way, \
-         to compare with, by write and read of a stream socket, through the kernel.",
+         to compare with, by write and read of a stream socket; both processes sleep in the kernel while they wait.",
         Size(STREAM.into())
     ))
 }
