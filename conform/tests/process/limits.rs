@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use cutthrough::am::{self, Args, Body, CallError, Failure, Node, Settings};
-use cutthrough::{Endpoint, Event};
+use cutthrough::{Config, Endpoint, Event};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::child::{Folder, Other, PATIENCE, config};
@@ -179,9 +179,14 @@ fn too_small_files_are_an_error() {
     check("small-files", "ulimit -f");
 }
 
+/// To take hundreds of megabytes lasts, on a busy machine longer than a peer may be silent or stand still.
+fn patient() -> Config {
+    Config { silence: PATIENCE, deadline: PATIENCE, ..config() }
+}
+
 /// The part that gets no more memory than half a payload for a while, in which it polls and reads nothing; then reads.
 pub(crate) fn little_memory_for_what_lies_aside(say: impl Fn(&str)) {
-    let mut endpoint = Endpoint::open(config()).expect("an endpoint");
+    let mut endpoint = Endpoint::open(patient()).expect("an endpoint");
     endpoint.listen("udp:127.0.0.1:0").expect("a port");
     say(&format!("udp:{}", endpoint.net_address().expect("a port")));
     let whole = getrlimit(Resource::As);
@@ -214,7 +219,7 @@ pub(crate) fn little_memory_for_what_lies_aside(say: impl Fn(&str)) {
 fn what_cannot_lie_aside_ends_nobody_and_comes_again() {
     let mut other = Other::start(Other::command("little-memory-for-what-lies-aside", ""));
     let address = other.says();
-    let mut endpoint = Endpoint::open(config()).expect("an endpoint");
+    let mut endpoint = Endpoint::open(patient()).expect("an endpoint");
     let channel = endpoint.connect(&address, PATIENCE).expect("a channel");
     let outgoing = endpoint.outgoing(channel).expect("room").write(b"long");
     outgoing.attach_copy(&vec![7; LONG]).send().expect("all of it is taken in the end");
