@@ -94,7 +94,16 @@ impl Aside {
 
     /// Makes the call, unless nobody waits for it any more.
     fn make(&self, node: &mut Node, taker: Arc<dyn Taker>, left: Duration) {
-        let State::Given(mut raw) = std::mem::replace(&mut self.lock().0, State::Taken) else { return };
+        let mut inside = self.lock();
+        let mut raw = match std::mem::replace(&mut inside.0, State::Taken) {
+            State::Given(raw) => raw,
+            // What was given up stays so: its timer ends by that.
+            state => {
+                inside.0 = state;
+                return;
+            }
+        };
+        drop(inside);
         let made = raw.ask(node, self.channel, left, Some(Continuation::Leave(taker)));
         let mut inside = self.lock();
         if !matches!(inside.0, State::GivenUp) {
