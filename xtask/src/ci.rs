@@ -13,6 +13,10 @@ const FUZZ_SECONDS: u32 = 4;
 /// The same for `pair`, which joins two sides for each input: less than a hundred inputs a second.
 const PAIR_SECONDS: u32 = 15;
 
+/// How many lines are told once more, at the end, of what has failed: who keeps the end of a long output only is to
+/// find it there.
+const TOLD_AGAIN: usize = 120;
+
 /// How the line of a test begins that says that it is skipped.
 const SKIPPED: &str = "SKIPPED ";
 
@@ -68,6 +72,21 @@ struct Ran {
     passed: usize,
     failed: usize,
     skipped: Vec<String>,
+    /// What those that failed have said of it.
+    failures: Vec<String>,
+}
+
+/// What a step has said.
+#[derive(Default)]
+struct Said {
+    /// Whole, if it is to be printed when the step is over.
+    kept: String,
+    /// How many of its tests have passed.
+    passed: u64,
+    /// What it has said of those that failed.
+    failures: Vec<String>,
+    /// The lines of those that were skipped.
+    skipped: Vec<String>,
 }
 
 /// Runs every check: whether all passed. Stops at the first that did not.
@@ -81,7 +100,7 @@ pub(crate) fn run(root: &Path) -> bool {
         ran.add(one_by_one(&then, root, Says::AtOnce, &stop));
         ran.add(side.join().unwrap_or_default());
     });
-    let Ran { passed, mut failed, skipped } = ran;
+    let Ran { passed, mut failed, skipped, failures } = ran;
     if !skipped.is_empty() {
         println!("\nskipped, in whole or in part:\n{}", skipped.join("\n"));
     }
@@ -94,6 +113,9 @@ pub(crate) fn run(root: &Path) -> bool {
     let time = seconds(begun);
     println!("\ntest result: {verdict}. {passed} passed; {failed} failed; {left} ignored; finished in {time}");
     if failed != 0 {
+        for line in failures.iter().take(TOLD_AGAIN) {
+            println!("{line}");
+        }
         // A full disk makes compilers and linkers die in ways that do not name it.
         println!("free on the disk: {}", free_space(root).as_deref().unwrap_or("not known"));
     }
@@ -118,9 +140,10 @@ fn one_by_one(steps: &[Step], root: &Path, says: Says, stop: &AtomicBool) -> Ran
             println!("{title}");
         }
         let started = Instant::now();
-        let (passed, said) = step.run(root, says, &mut ran.skipped);
+        let (passed, said) = step.run(root, says);
+        ran.skipped.extend(said.skipped);
         if says == Says::Later {
-            println!("{title}\n{said}");
+            println!("{title}\n{}", said.kept);
         }
         let verdict = if passed { "ok" } else { "FAILED" };
         println!("=== {} ... {verdict} ({:.1} s)", step.name, started.elapsed().as_secs_f64());
@@ -128,6 +151,8 @@ fn one_by_one(steps: &[Step], root: &Path, says: Says, stop: &AtomicBool) -> Ran
             ran.passed += 1;
         } else {
             ran.failed += 1;
+            ran.failures.push(format!("\n=== {} ... FAILED, as it said above:", step.name));
+            ran.failures.extend(said.failures);
             stop.store(true, Ordering::Relaxed);
         }
     }
@@ -139,6 +164,7 @@ impl Ran {
         self.passed += other.passed;
         self.failed += other.failed;
         self.skipped.extend(other.skipped);
+        self.failures.extend(other.failures);
     }
 }
 
@@ -168,9 +194,8 @@ impl Step {
         Self { variables, ..self }
     }
 
-    /// Whether it passed, and if it is one of tests, whether there were any; and what it has said, if that is kept.
-    /// Tests that were skipped say so on standard error, line by line.
-    fn run(&self, root: &Path, says: Says, skipped: &mut Vec<String>) -> (bool, String) {
+    /// Whether it passed, and if it is one of tests, whether there were any; and what it has said, if that was heard.
+    fn run(&self, root: &Path, says: Says) -> (bool, Said) {
         let before: &[&str] = if says == Says::Later { &["nice", "-n", "19"] } else { &[] };
         let words: Vec<&str> = before.iter().copied().chain(self.words.iter().map(String::as_str)).collect();
         let mut command = Command::new(words[0]);
@@ -184,27 +209,37 @@ impl Step {
         if tests || says == Says::Later {
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
         }
-        let mut kept = String::new();
         let ended = command.spawn().and_then(|mut child| {
-            let results = child.stdout.take().map(|said| thread::spawn(move || count(BufReader::new(said), says)));
-            let errors = child.stderr.take().map(|said| hear(BufReader::new(said), says, skipped)).transpose()?;
-            let (passed, said) = results
-                .map_or(Ok((0, String::new())), |results| results.join().unwrap_or_else(|_| Ok((0, String::new()))))?;
-            kept = said + &errors.unwrap_or_default();
-            Ok((child.wait()?, passed))
-        });
-        let passed = match ended {
-            Ok((status, 0)) if tests && status.success() => {
-                eprintln!("no test has run");
-                false
+            let results = child.stdout.take().map(|said| thread::spawn(move || results(BufReader::new(said), says)));
+            let mut errors = child.stderr.take().map(|said| errors(BufReader::new(said), says)).transpose()?;
+            let mut said = results.and_then(|results| results.join().ok()).transpose()?.unwrap_or_default();
+            if let Some(errors) = &mut errors {
+                said.add(errors);
             }
-            Ok((status, _)) => status.success(),
+            Ok((child.wait()?, said))
+        });
+        match ended {
+            Ok((status, said)) => {
+                let none = tests && status.success() && said.passed == 0;
+                if none {
+                    eprintln!("no test has run");
+                }
+                (status.success() && !none, said)
+            }
             Err(error) => {
                 eprintln!("{}: {error}", words[0]);
-                false
+                (false, Said::default())
             }
-        };
-        (passed, kept)
+        }
+    }
+}
+
+impl Said {
+    fn add(&mut self, other: &mut Self) {
+        self.kept += &other.kept;
+        self.passed += other.passed;
+        self.failures.append(&mut other.failures);
+        self.skipped.append(&mut other.skipped);
     }
 }
 
@@ -222,17 +257,44 @@ fn pass_on(said: impl BufRead, says: Says, show: fn(&str), mut each: impl FnMut(
     Ok(kept)
 }
 
-/// Passes on what a step says on standard error, or keeps it; and keeps the lines of tests that were skipped.
-fn hear(said: impl BufRead, says: Says, skipped: &mut Vec<String>) -> io::Result<String> {
-    let keep = |line: &str| skipped.extend(line.starts_with(SKIPPED).then(|| line.to_owned()));
-    pass_on(said, says, |line| eprintln!("{line}"), keep)
+/// Hears what a step says on standard error: tests that were skipped say so there, line by line, and `cargo` and
+/// compilers what is wrong.
+fn errors(said: impl BufRead, says: Says) -> io::Result<Said> {
+    let (mut skipped, mut failures) = (Vec::new(), Vec::new());
+    let kept = pass_on(
+        said,
+        says,
+        |line| eprintln!("{line}"),
+        |line| {
+            if line.starts_with(SKIPPED) {
+                skipped.push(line.to_owned());
+            }
+            // What follows an error belongs to it, as the names of the programs that failed.
+            if line.starts_with("error") || !failures.is_empty() {
+                failures.push(line.to_owned());
+            }
+        },
+    )?;
+    Ok(Said { kept, skipped, failures, ..Said::default() })
 }
 
-/// Passes on what a step says on standard output, or keeps it: how many tests have passed, and what was kept.
-fn count(said: impl BufRead, says: Says) -> io::Result<(u64, String)> {
-    let mut passed = 0;
-    let kept = pass_on(said, says, |line| println!("{line}"), |line| passed += passed_by(line))?;
-    Ok((passed, kept))
+/// Hears what a step says on standard output: how many tests have passed, and why others have not.
+fn results(said: impl BufRead, says: Says) -> io::Result<Said> {
+    let (mut passed, mut failures, mut failing) = (0, Vec::new(), false);
+    let kept = pass_on(
+        said,
+        says,
+        |line| println!("{line}"),
+        |line| {
+            passed += passed_by(line);
+            failing |= line == "failures:";
+            if failing {
+                failures.push(line.to_owned());
+            }
+            failing &= !line.starts_with("test result: ");
+        },
+    )?;
+    Ok(Said { kept, passed, failures, ..Said::default() })
 }
 
 /// How many tests have passed by the last line of a program of tests; none by any other line.
@@ -332,11 +394,22 @@ mod tests {
 
     #[test]
     fn lines_of_skipped_tests_are_kept_and_no_others() {
-        let mut skipped = Vec::new();
-        let said = &b"SKIPPED a: why\nnot SKIPPED b\n\xff\nSKIPPED c: it"[..];
-        let kept = hear(said, Says::Later, &mut skipped).unwrap();
-        assert_eq!(skipped, ["SKIPPED a: why", "SKIPPED c: it"]);
-        assert_eq!(kept.lines().count(), 4);
+        let said = errors(&b"SKIPPED a: why\nnot SKIPPED b\n\xff\nSKIPPED c: it"[..], Says::Later).unwrap();
+        assert_eq!(said.skipped, ["SKIPPED a: why", "SKIPPED c: it"]);
+        assert_eq!(said.kept.lines().count(), 4);
+        assert!(said.failures.is_empty(), "{:?}", said.failures);
+    }
+
+    /// They are told once more where everything is over.
+    #[test]
+    fn what_failed_is_kept_and_nothing_else() {
+        let failed =
+            "failures:\n\n---- b stdout ----\nwhy\n\nfailures:\n    b\n\ntest result: FAILED. 1 passed; 1 failed";
+        let all = format!("running 2 tests\ntest a ... ok\n{failed}\n\ntest c ... ok\ntest result: ok. 1 passed;");
+        let said = results(all.as_bytes(), Says::Later).unwrap();
+        assert_eq!(said.failures.join("\n"), failed);
+        let said = errors(&b"Compiling\nerror: 1 target failed:\n    `-p one`"[..], Says::Later).unwrap();
+        assert_eq!(said.failures, ["error: 1 target failed:", "    `-p one`"]);
     }
 
     /// Another spelling would be no line of a skipped test: nobody would hear of it.
@@ -389,8 +462,9 @@ mod tests {
     fn tests_that_have_passed_are_counted() {
         let said = "running 2 tests\ntest a ... ok\n\ntest result: ok. 2 passed; 1 failed\ntest result: ok. 40 passed; \
                     0 failed\ntest result: ok. 0 passed; 9 filtered out\n";
-        assert_eq!(count(said.as_bytes(), Says::AtOnce).unwrap(), (42, String::new()));
-        assert_eq!(count(said.as_bytes(), Says::Later).unwrap(), (42, said.to_owned()));
+        let kept = |says| results(said.as_bytes(), says).map(|said| (said.passed, said.kept)).unwrap();
+        assert_eq!(kept(Says::AtOnce), (42, String::new()));
+        assert_eq!(kept(Says::Later), (42, said.to_owned()));
     }
 
     /// A filter that fits no test any more is no success.
@@ -402,7 +476,7 @@ mod tests {
             let script = format!("echo 'test result: ok. {passed} passed; 0 failed'");
             std::fs::write(folder.join("test"), script).unwrap();
             let step = Step::new("tests", "sh test");
-            [Says::AtOnce, Says::Later].map(|says| step.run(&folder, says, &mut Vec::new()).0)
+            [Says::AtOnce, Says::Later].map(|says| step.run(&folder, says).0)
         };
         assert_eq!((ends(1), ends(0)), ([true; 2], [false; 2]));
         std::fs::remove_dir_all(&folder).unwrap();
