@@ -109,10 +109,13 @@ pub fn tenths(value: f64) -> f64 {
     (value * 10.0).round() / 10.0
 }
 
-/// To a thousandth: so ratios are printed.
+/// To a thousandth, and what is less than a tenth to three digits: so ratios are printed. One side may have stood still
+/// for so long that little is left of a ratio, which is not none.
 #[must_use]
 pub fn thousandths(value: f64) -> f64 {
-    (value * 1000.0).round() / 1000.0
+    let digits = if value == 0.0 { 0.0 } else { (-value.abs().log10().floor() - 1.0).clamp(0.0, 30.0) };
+    let scale = 1000.0 * 10_f64.powf(digits);
+    (value * scale).round() / scale
 }
 
 /// One result of `perf`.
@@ -452,5 +455,20 @@ mod tests {
     #[test]
     fn times_are_rounded_to_a_tenth_of_a_nanosecond() {
         assert_eq!(Times::from(&quantiles()).min_ns, Some(1.0));
+    }
+
+    #[test]
+    fn ratios_have_three_places_or_three_digits() {
+        for (ratio, told) in [
+            (1234.56789, "1234.568"),
+            (1.0, "1.0"),
+            (0.46449, "0.464"),
+            (0.1, "0.1"),
+            (0.046449, "0.0464"),
+            (0.000_234_51, "0.000235"),
+            (0.0, "0.0"),
+        ] {
+            assert_eq!(serde_json::to_string(&thousandths(ratio)).expect("a number"), told);
+        }
     }
 }
