@@ -12,4 +12,5 @@ pub(crate) mod packet;
 #[cfg(feature = "tokio")]
 pub mod readable;
 pub(crate) mod spliced;
+pub mod sum;
 pub mod xdp;
