@@ -6,7 +6,7 @@ use cutthrough_sim::fault::{self, Summary, With, Wraps};
 
 /// Hash of seeds 0 to 999. Whatever makes other worlds of them changes it: the engine, or what may go wrong. Then the
 /// hashes in `docs/performance.md` are of the worlds of before.
-const HASH: u64 = 0x138f_7380_8732_77dd;
+const HASH: u64 = 0x8429_54a8_5b82_4350;
 
 /// Runs seeds, and shows every failure.
 fn all(seeds: impl Iterator<Item = u64>) -> Summary {

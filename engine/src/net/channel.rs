@@ -153,6 +153,8 @@ pub(super) struct Channel<M: Memory> {
     owed: Owed,
     /// What the last frame has acknowledged, how long it was held, and when it came, until somebody sees to it.
     unheeded: Option<(Ack, u16, Instant)>,
+    /// What was seen to last.
+    heeded: Option<Ack>,
     /// Room for what an acknowledgement covers, so that each does not need memory of its own.
     arrived: Vec<Content>,
     /// Whether there was more to send than the window takes when it was last looked.
@@ -254,6 +256,7 @@ impl<M: Memory> Channel<M> {
             proved_at: 0,
             owed: Owed::default(),
             unheeded: None,
+            heeded: None,
             arrived: Vec::new(),
             waits: false,
             calls: 0,
@@ -322,10 +325,7 @@ impl<M: Memory> Channel<M> {
         }
         self.count_in(header, 1, frame_bytes(bytes), (now, looked), tally);
         self.acknowledged(header, now)?;
-        // Who waits for a message is told of it first.
-        if header.kind != Kind::Records || !self.inbox.has_ready() {
-            self.heed(tally);
-        }
+        self.heed_unless_told(tally);
         Ok(())
     }
 
@@ -469,7 +469,12 @@ impl<M: Memory> Channel<M> {
     }
 
     fn note_is_due(&self, now: Instant) -> bool {
-        self.tells() || self.unlimited || self.inbox.limits_are_old() || self.ack_at().is_some_and(|at| now >= at)
+        self.has_to_tell() || self.ack_at().is_some_and(|at| now >= at)
+    }
+
+    /// Whether there is anything to say that messages do not say by the way, or that none has said yet.
+    pub(super) fn has_to_tell(&self) -> bool {
+        self.tells() || self.unlimited || self.inbox.limits_are_old()
     }
 
     /// Whether there is anything to say that messages do not say by the way.

@@ -1,8 +1,8 @@
 //! What a user does with a payload that was handed over before it was there.
 
-use super::Net;
 use super::inbox::{Reading, Story};
 use super::memory::Memory;
+use super::{Net, State};
 use crate::time::Instant;
 
 impl<M: Memory> Net<M> {
@@ -18,13 +18,29 @@ impl<M: Memory> Net<M> {
         lend: bool,
     ) -> Option<(usize, bool)> {
         let channel = self.channel(index)?;
-        let read = channel.inbox.read(now, reading, valid, lend)?;
-        if !self.wants.contains(&index) {
-            self.wants.push(index);
+        let (front, whole) = channel.inbox.read(now, reading, valid, lend)?;
+        let wants = !whole || channel.inbox.wants_more() || channel.inbox.awaits_place();
+        match self.wants.iter().position(|other| *other == index) {
+            Some(at) if !wants => {
+                self.wants.remove(at);
+            }
+            None if wants => self.wants.push(index),
+            _ => {}
         }
-        self.grant(now);
+        // A payload that is here is its reader's first. What else follows from it has time, unless others wait for it.
+        if self.is_wanting() {
+            self.grant(now);
+        }
         self.touch(index);
-        Some(read)
+        Some((front, whole))
+    }
+
+    /// Whether the other side of a channel is to hear something that messages do not say by the way: of more that it
+    /// may send, above all.
+    #[must_use]
+    pub fn tells(&self, index: usize) -> bool {
+        let state = self.seats.get(index).map(|seat| &seat.state);
+        matches!(state, Some(State::Open(channel)) if channel.has_to_tell())
     }
 
     /// A payload has been read, or will not be.

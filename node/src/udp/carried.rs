@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use cutthrough_engine::net::batch::{Batch, Copied, Held, Piece};
 use cutthrough_engine::net::memory::Load as _;
+use cutthrough_engine::time::Instant;
 
 use super::outgoing::Outgoing;
 use crate::sys::spliced::{Berth, Spliced};
@@ -24,6 +25,8 @@ const CARRIED: usize = 4;
 pub(super) const WASTE: usize = 4;
 /// Bytes of buffers that are kept for the next copies.
 const SPARE: usize = 2 << 20;
+/// Nanoseconds after which they are given back, if there was no copy.
+const UNUSED_NS: u64 = 1_000_000_000;
 
 /// Bytes of a payload up to which the kernel copies its trains, unless it waits for others to fill them: to name pages
 /// to it has a price of its own, which one train of so many bytes is not worth.
@@ -95,6 +98,9 @@ pub(super) struct Spare(Arc<Mutex<Shelf>>);
 struct Shelf {
     hauls: Vec<Haul>,
     bytes: usize,
+    /// How often it was used, and how often when that was last seen to change.
+    uses: u64,
+    seen: (u64, Instant),
 }
 
 impl Spare {
@@ -102,13 +108,25 @@ impl Spare {
         let mut shelf = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let haul = shelf.hauls.pop().unwrap_or_default();
         shelf.bytes -= haul.bytes.capacity();
+        shelf.uses += 1;
         haul
+    }
+
+    /// Gives all of it back, if nobody has needed any for long.
+    pub(super) fn rest(&self, now: Instant) {
+        let mut shelf = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if shelf.seen.0 != shelf.uses {
+            shelf.seen = (shelf.uses, now);
+        } else if shelf.bytes > 0 && now.saturating_since(shelf.seen.1) >= UNUSED_NS {
+            (shelf.hauls, shelf.bytes) = (Vec::new(), 0);
+        }
     }
 
     pub(super) fn give(&self, hauls: impl Iterator<Item = Haul>) {
         let mut shelf = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for mut haul in hauls {
             let bytes = haul.bytes.capacity();
+            shelf.uses += 1;
             if bytes > 0 && shelf.bytes + bytes <= SPARE {
                 haul.bytes.clear();
                 haul.parts.clear();
@@ -384,6 +402,25 @@ impl Carried {
 mod tests {
     use super::*;
     use crate::sys::spliced::Spliced;
+
+    #[test]
+    fn what_nobody_has_needed_for_a_second_is_given_back() {
+        let (spare, at) = (Spare::default(), |ms: u64| Instant::from_nanos(ms * 1_000_000));
+        let bytes = || spare.0.lock().unwrap().bytes;
+        let haul = || std::iter::once(Haul { bytes: Vec::with_capacity(1000), ..Haul::default() });
+        spare.give(haul());
+        for ms in [10_000, 10_500, 10_999] {
+            spare.rest(at(ms));
+            assert!(bytes() >= 1000, "after {ms} ms");
+        }
+        spare.give([spare.take()].into_iter());
+        spare.rest(at(11_100));
+        spare.rest(at(12_000));
+        assert!(bytes() >= 1000, "it was needed meanwhile");
+        spare.rest(at(12_100));
+        assert_eq!(bytes(), 0);
+        assert_eq!(spare.take().bytes.capacity(), 0);
+    }
 
     /// Trains of a payload that is not read yet, or never, keep no memory but their own.
     #[test]

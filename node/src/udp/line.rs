@@ -219,7 +219,12 @@ impl Udp {
             };
             if done {
                 let story = core.net.forget(index, message).unwrap_or_default();
-                core.transmit(now, false);
+                // What follows has time until the reader asks for more or answers, unless somebody waits to hear of it.
+                if core.net.is_wanting() || core.net.tells(index) {
+                    core.transmit(now, false);
+                } else {
+                    core.owed = true;
+                }
                 return Ok(story);
             }
             // What is read last may come last, behind all others.

@@ -526,6 +526,7 @@ impl Core {
     /// are looked at of which something was dropped: how many.
     pub(super) fn tidy(&mut self, now: Instant) -> usize {
         self.tend_lanes(now);
+        self.spare.rest(now);
         let (mut came, mut looks) = (false, 0);
         let mut channels = std::mem::take(&mut self.tidied);
         self.filled.clear(&mut channels);

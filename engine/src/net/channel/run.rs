@@ -131,7 +131,7 @@ impl<M: Memory> Channel<M> {
         let last = run.last();
         self.count_in(&last, run.frames as u64, run.len + frame_bytes(0) * run.frames, (now, looked), tally);
         self.acknowledged(&last, now)?;
-        self.heed(tally);
+        self.heed_unless_told(tally);
         Ok(run.frames)
     }
 

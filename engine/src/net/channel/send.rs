@@ -17,8 +17,9 @@ use crate::time::Instant;
 const BATCHES_AHEAD: u64 = 4;
 
 impl<M: Memory> Channel<M> {
-    /// Fills a batch with a control message, if there is that and nothing else to be sent, and nothing to be planned:
-    /// as [`Channel::fill`] would, which looks at everything. What the last frame acknowledged has time. False if not.
+    /// Fills a batch with a message of one frame, if there is that and nothing else to be sent, and nothing to be
+    /// planned: as [`Channel::fill`] would, which looks at everything. What the last frame acknowledged has time. False
+    /// if not.
     pub(in crate::net) fn fill_alone(&mut self, batch: &mut Batch, now: Instant, tally: &mut Tally) -> bool {
         let Some(way) = self.ways.as_ref().map_or(Some(Way::default()), |ways| ways.only()) else { return false };
         let plain = self.probe.is_none() && self.end == End::None && !self.tells();
@@ -26,7 +27,10 @@ impl<M: Memory> Channel<M> {
         if !plain || !room || now < self.paced || self.pace() > 0 {
             return false;
         }
-        let Some(next) = self.outbox.lone_record() else { return false };
+        let body = usize::from(self.reach.body());
+        let hushed = self.quiet.until().is_some();
+        let next = self.outbox.lone_record().or_else(|| self.outbox.lone_short(body).filter(|_| !hushed));
+        let Some(next) = next else { return false };
         batch.go(way);
         self.pulses.end();
         self.waits = false;

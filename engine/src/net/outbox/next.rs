@@ -96,13 +96,30 @@ impl<L: Load> Outbox<L> {
     /// The next message, if it is the only thing there is to send, without a payload, and never was sent; it is taken
     /// as sent.
     pub(in crate::net) fn lone_record(&mut self) -> Option<Next> {
-        let first = self.fresh;
-        let alone = self.again.is_empty() && self.sending.is_empty() && first + 1 == self.next();
-        if !alone || first >= self.messages || !matches!(self.peek(first), Some(Out::Control(..))) {
-            return None;
-        }
+        let first = self.lone().filter(|first| matches!(self.peek(*first), Some(Out::Control(..))))?;
         self.fresh += 1;
         Some(Next::Records { first, count: 1 })
+    }
+
+    /// The next message, if it is the only thing there is to send, with a payload of which all may go in one frame with
+    /// a body of at most `body` bytes, and never was sent; it is taken as sent.
+    pub(in crate::net) fn lone_short(&mut self, body: usize) -> Option<Next> {
+        let room = self.unasked.saturating_sub(self.used);
+        let is_short = |going: &super::Going<L>| {
+            let bytes = going.bytes as usize;
+            bytes > 0 && OPENING_BYTES + bytes <= body && u64::from(going.bytes) <= room
+        };
+        let first =
+            self.lone().filter(|first| matches!(self.peek(*first), Some(Out::Loaded(going)) if is_short(going)))?;
+        self.fresh += 1;
+        self.open(first, body)
+    }
+
+    /// The number of the next message, if it never was sent, may be, and is the only thing there is to send.
+    fn lone(&self) -> Option<u64> {
+        let first = self.fresh;
+        let alone = self.again.is_empty() && self.sending.is_empty() && first + 1 == self.next();
+        (alone && first < self.messages).then_some(first)
     }
 
     /// What goes into the next frame with a body of at most `body` bytes, or, of a payload, into up to `frames` such
