@@ -4,17 +4,16 @@
 //! descriptors (`/proc/PID/fd`) maps it for reading. Nothing has to be cleaned up when the process dies: the file dies
 //! with it.
 
-use std::fs::OpenOptions;
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cutthrough_engine::count::{Count, Counter};
-use cutthrough_segment::map::{Array, MapError, Mapping, OwnArray};
+use cutthrough_segment::map::{Array, MapError, Mapping, OwnArray, TMPFS};
 use cutthrough_segment::record::Words as _;
 use cutthrough_segment::sync::{AtomicU64, Ordering};
-use rustix::fs::OFlags;
+use rustix::fs::{FileType, Mode, OFlags, fstat, fstatfs, open};
+use rustix::io::Errno;
 
 /// Name of the memory file, as `/proc/PID/fd` shows it.
 pub const NAME: &str = "cutthrough.stat";
@@ -172,10 +171,9 @@ impl Watch {
     /// # Errors
     /// An I/O error, if the process may not be looked at, is gone, or this is not such a file.
     pub fn open(path: &Path) -> std::io::Result<Self> {
-        // Whoever owns the descriptor may have put something else there meanwhile: a pipe must not make this wait.
-        let nonblocking = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
-        let file = OpenOptions::new().read(true).custom_flags(nonblocking).open(path)?;
-        let bytes = file.metadata()?.len().min(((HEAD + COUNTERS + ROW * ROWS_SEEN) * 8) as u64);
+        let file = open_harmless(path)?;
+        let have = u64::try_from(fstat(&file)?.st_size).unwrap_or(0);
+        let bytes = have.min(((HEAD + COUNTERS + ROW * ROWS_SEEN) * 8) as u64);
         let mapping: Arc<Mapping> = Mapping::open(file.as_fd(), bytes, 4096, false).map_err(std::io::Error::other)?;
         let count = usize::try_from(bytes / 8).unwrap_or(0);
         let watch = Self { words: Array::new(&mapping, 0, count), count };
@@ -206,6 +204,18 @@ impl Watch {
                 .collect(),
         }
     }
+}
+
+/// Opens a file for reading if that does nothing but open it. Whoever owns the descriptor may have put anything there
+/// meanwhile, also what it may not open itself: to open a pipe lets its writers go on, a terminal may become that of
+/// this process, and some devices begin to work. So it is looked at first, which opens nothing.
+fn open_harmless(path: &Path) -> rustix::io::Result<OwnedFd> {
+    let found = open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    if !FileType::from_raw_mode(fstat(&found)?.st_mode).is_file() || fstatfs(&found)?.f_type != TMPFS {
+        return Err(Errno::NODEV);
+    }
+    // The file that was looked at, whatever has the name now.
+    open(format!("/proc/self/fd/{}", found.as_raw_fd()), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
 }
 
 /// A text as it may be printed on a terminal, where another process chose its bytes: what a terminal would obey, as
@@ -241,7 +251,33 @@ const _: () = assert!(Counter::ALL.len() <= COUNTERS, "every counter has its wor
 
 #[cfg(test)]
 mod tests {
+    use std::mem::MaybeUninit;
+
+    use rustix::fs::{CWD, inotify, mknodat};
+
     use super::*;
+
+    /// Whoever may not open a file can still have a descriptor that names it, and put that where its counters were.
+    #[test]
+    fn what_is_no_memory_file_is_not_even_opened() {
+        let folder = std::env::temp_dir().join(format!("cutthrough-stat-{}", std::process::id()));
+        std::fs::create_dir(&folder).expect("a folder");
+        let (pipe, text) = (folder.join("pipe"), folder.join("text"));
+        mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a pipe");
+        std::fs::write(&text, [0; 8192]).expect("a file");
+        let named =
+            [&pipe, &text].map(|path| open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).expect("a name"));
+        let watch = inotify::init(inotify::CreateFlags::NONBLOCK | inotify::CreateFlags::CLOEXEC).expect("a watch");
+        inotify::add_watch(&watch, &pipe, inotify::WatchFlags::OPEN).expect("the pipe can be watched");
+        for name in &named {
+            let path = format!("/proc/self/fd/{}", name.as_raw_fd());
+            Watch::open(Path::new(&path)).expect_err("there are no counters");
+        }
+        let mut room = [MaybeUninit::uninit(); 256];
+        let opened = inotify::Reader::new(&watch, &mut room).next().map(|event| event.events());
+        std::fs::remove_dir_all(&folder).expect("it was made");
+        assert_eq!(opened, Err(Errno::AGAIN), "the pipe was opened");
+    }
 
     #[test]
     fn what_others_say_stays_on_its_line_and_changes_nothing_else() {

@@ -87,7 +87,7 @@ pub(crate) const SMALL: usize = 4096;
 pub(crate) const HUGE: usize = 2 << 20;
 
 /// Type of the file system that ordinary memory files lie in.
-const TMPFS: rustix::fs::FsWord = 0x0102_1994;
+pub const TMPFS: rustix::fs::FsWord = 0x0102_1994;
 
 /// Who may write a memory file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
