@@ -6,6 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 
 use cutthrough::{AddressError, Endpoint, ListenError};
+use rustix::fs::inotify;
 
 use crate::child::{Folder, Other, config};
 
@@ -84,6 +85,21 @@ fn another_users_folder_and_socket_are_refused() {
     command.uid(USER).gid(USER);
     let said = Other::start(command).says();
     assert!(said.contains("another user"), "{said}");
+}
+
+/// By its path, its mode would be that of whatever the owner of the folder has put there meanwhile.
+#[test]
+fn a_socket_is_made_for_its_user_alone_and_its_mode_is_not_changed_by_its_path() {
+    let folder = Folder::new();
+    let watch = inotify::init(inotify::CreateFlags::NONBLOCK | inotify::CreateFlags::CLOEXEC).expect("a watch");
+    inotify::add_watch(&watch, folder.path(), inotify::WatchFlags::ATTRIB).expect("the folder can be watched");
+    let mut endpoint = Endpoint::open(config()).expect("an endpoint");
+    endpoint.listen(&folder.address()).expect("a free name");
+    let socket = std::fs::metadata(folder.path().join("name.sock")).expect("the socket");
+    assert_eq!(socket.permissions().mode() & 0o777, 0o600);
+    let mut room = [std::mem::MaybeUninit::uninit(); 1024];
+    let changed = inotify::Reader::new(&watch, &mut room).next().map(|event| format!("{event:?}"));
+    assert_eq!(changed, Err(rustix::io::Errno::AGAIN));
 }
 
 /// What a process says of trying to listen at a path of its own in this folder.

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cutthrough_segment::map::cure;
-use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::fs::{FlockOperation, Mode, OFlags, fchmod, flock};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen, shutdown,
@@ -178,10 +178,12 @@ impl Listener {
         }
         let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, FLAGS, None)
             .map_err(|errno| system(&path, errno))?;
+        // It is made for this user alone. Later its mode could be changed by its path only, and where the folder is
+        // somebody else's, that may lead to another file by then.
+        fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(|errno| system(&path, errno))?;
         let name = SocketAddrUnix::new(&path).map_err(|errno| system(&path, errno))?;
         bind(&socket, &name).map_err(|errno| explain(errno.into(), &path))?;
         let listener = Self { socket, path, lock };
-        let _ = rustix::fs::chmod(&listener.path, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR);
         listen(&listener.socket, 128).map_err(|errno| system(&listener.path, errno))?;
         Ok(listener)
     }
