@@ -87,6 +87,29 @@ fn another_users_folder_and_socket_are_refused() {
     assert!(said.contains("another user"), "{said}");
 }
 
+/// Where everybody may make files, another user may have been first.
+#[test]
+fn another_user_who_listens_is_not_believed() {
+    if !another_user() {
+        return;
+    }
+    let start = |part, folder: &Folder, user| {
+        let mut command = Other::command(part, &folder.address());
+        command.uid(user).gid(user);
+        Other::start(command)
+    };
+    for (listens, comes, believed) in [(USER, 0, false), (USER, USER - 1, false), (USER, USER, true), (0, USER, true)] {
+        let folder = Folder::new();
+        std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o1777)).expect("its mode");
+        let mut other = start("listen", &folder, listens);
+        assert_eq!(other.says(), "ready");
+        std::fs::set_permissions(folder.path().join("name.sock"), PermissionsExt::from_mode(0o666)).expect("its mode");
+        let said = start("try-connect", &folder, comes).says();
+        let refused = said.contains(&format!("belongs to user {USER}, who is neither root nor you; "));
+        assert!(if believed { said == "connected" } else { refused }, "{comes} calls {listens}: {said}");
+    }
+}
+
 /// By its path, its mode would be that of whatever the owner of the folder has put there meanwhile.
 #[test]
 fn a_socket_is_made_for_its_user_alone_and_its_mode_is_not_changed_by_its_path() {

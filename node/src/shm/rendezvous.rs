@@ -23,6 +23,7 @@ use rustix::process::geteuid;
 
 use super::strangers::Stranger;
 use crate::process::Process;
+use crate::sys::credentials;
 
 /// Why an address cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -63,6 +64,14 @@ pub enum AddressError {
     /// It belongs to another user.
     #[error("{name} belongs to another user; ask that user, or use a name of your own", name = shown(.0))]
     Denied(PathBuf),
+    /// Somebody else than root or this user listens there.
+    #[error("{name} belongs to user {user}, who is neither root nor you; use a name of your own", name = shown(path))]
+    Stranger {
+        /// The socket.
+        path: PathBuf,
+        /// Who listens.
+        user: u32,
+    },
     /// Anything else that the system says.
     #[error("{name}: {error}{cure}", name = shown(path), cure = cure_of(error))]
     System {
@@ -257,17 +266,33 @@ const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 /// A connection to whoever listens at `path`.
 ///
 /// # Errors
-/// [`AddressError`]; [`AddressError::Nobody`] if nobody does, [`AddressError::Busy`] if too many wait there already.
+/// [`AddressError`]; [`AddressError::Nobody`] if nobody does, [`AddressError::Busy`] if too many wait there already,
+/// [`AddressError::Stranger`] if it is somebody else than root or this user.
 pub fn reach(path: &Path) -> Result<OwnedFd, AddressError> {
     let socket =
         socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, FLAGS, None).map_err(|errno| system(path, errno))?;
     let name = SocketAddrUnix::new(path).map_err(|errno| system(path, errno))?;
     match connect(&socket, &name) {
-        Ok(()) => Ok(socket),
+        Ok(()) => of_ours(socket, path),
         Err(Errno::NOENT | Errno::CONNREFUSED) => Err(AddressError::Nobody(path.to_owned())),
         Err(Errno::AGAIN) => Err(AddressError::Busy(path.to_owned())),
         Err(errno) => Err(explain(errno.into(), path)),
     }
+}
+
+/// The socket, if root listens at its other end, or this user. Where others may make files, they may have been first,
+/// or have put another socket there.
+fn of_ours(socket: OwnedFd, path: &Path) -> Result<OwnedFd, AddressError> {
+    let user = credentials::of_peer(&socket).map(|(_, user)| user);
+    if user.is_ok_and(|user| user == 0 || user == geteuid().as_raw()) {
+        return Ok(socket);
+    }
+    // They may have sent files by now.
+    drop(Stranger::new(socket));
+    user.map_or_else(
+        |errno| Err(system(path, errno)),
+        |user| Err(AddressError::Stranger { path: path.to_owned(), user }),
+    )
 }
 
 /// What a lock file's name has behind its socket's.
