@@ -30,7 +30,7 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cutthrough_segment::map::MapError;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -64,6 +64,8 @@ const FILES: usize = 5;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long until it is looked again whether files that were brought are closed.
 const CLOSING: Duration = Duration::from_millis(20);
+/// How long until a helper is called again at whose socket too many stand.
+const CROWDED: Duration = Duration::from_millis(1);
 /// The longest IP datagram.
 const MTU_MAX: u32 = 65_535;
 
@@ -433,10 +435,16 @@ fn reach(path: &Path) -> Result<OwnedFd, LeaseError> {
     let refused = |errno| LeaseError::Path { path: path.to_owned(), errno };
     let socket = unix(SocketType::SEQPACKET, SocketFlags::NONBLOCK).map_err(refused)?;
     let name = SocketAddrUnix::new(path).map_err(refused)?;
-    match retry_on_intr(|| connect(&socket, &name)) {
-        Ok(()) => Ok(socket),
-        Err(Errno::NOENT | Errno::CONNREFUSED) => Err(LeaseError::Nobody(path.to_owned())),
-        Err(errno) => Err(refused(errno)),
+    let begun = Instant::now();
+    loop {
+        match retry_on_intr(|| connect(&socket, &name)) {
+            Ok(()) => return Ok(socket),
+            Err(Errno::NOENT | Errno::CONNREFUSED) => return Err(LeaseError::Nobody(path.to_owned())),
+            // Anybody may stand outside; the helper sends them away one by one.
+            Err(Errno::AGAIN) if begun.elapsed() < PATIENCE => std::thread::sleep(CROWDED),
+            Err(Errno::AGAIN) => return Err(LeaseError::Silent(path.to_owned())),
+            Err(errno) => return Err(refused(errno)),
+        }
     }
 }
 

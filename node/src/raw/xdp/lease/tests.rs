@@ -4,7 +4,6 @@
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
-use std::time::Instant;
 
 use proptest::prelude::*;
 
@@ -169,6 +168,28 @@ fn a_helper_takes_no_files() {
         let (words, came) = hear(&to).expect("a record");
         assert_eq!((&words[..], came.len()), (&MAGIC[..], files));
     }
+}
+
+/// Anybody may call, so there may be more callers than the kernel keeps.
+#[test]
+fn who_comes_while_a_crowd_stands_outside_waits_for_its_turn() {
+    let meeting = Meeting::new();
+    let place = Place::open(&meeting.0).expect("a free path");
+    let name = SocketAddrUnix::new(&meeting.0).expect("a name");
+    let crowd: Vec<_> = std::iter::repeat_with(|| {
+        let socket = unix(SocketType::SEQPACKET, SocketFlags::NONBLOCK).expect("a socket");
+        connect(&socket, &name).map(|()| socket)
+    })
+    .map_while(Result::ok)
+    .collect();
+    assert!(crowd.len() > 1);
+    thread::scope(|scope| {
+        let comes = scope.spawn(|| reach(&meeting.0));
+        thread::sleep(CROWDED * 50);
+        let inside: Vec<_> = crowd.iter().map(|_| place.accept().expect("one of the crowd")).collect();
+        comes.join().expect("no panic").expect("there is room now");
+        assert_eq!(inside.len(), crowd.len());
+    });
 }
 
 #[test]
