@@ -91,6 +91,20 @@ enum Way {
     Cut,
 }
 
+/// Which modes are tried at an interface, in this order.
+const fn modes(wanted: Option<Mode>, is_virtual: bool, way: Way) -> &'static [Mode] {
+    match (wanted, way) {
+        (Some(Mode::ZeroCopy), _) => &[Mode::ZeroCopy],
+        (Some(Mode::Native), _) => &[Mode::Native],
+        (Some(Mode::Generic), _) => &[Mode::Generic],
+        (None, _) if is_virtual => &[Mode::Generic],
+        // Zero copy has the hardware write all frames of the queue into the ring's memory, before any program has
+        // looked at them: whoever has a ring without rights could read and change what comes for others.
+        (None, Way::Cut | Way::Lent) => &[Mode::Native, Mode::Generic],
+        (None, Way::Copy | Way::All) => &[Mode::ZeroCopy, Mode::Native, Mode::Generic],
+    }
+}
+
 impl XdpRing {
     /// Takes the datagrams of other rings for `local` that come on `queue` of an interface, in this mode, or in the
     /// best one that the interface has: zero-copy, native, generic; generic only on interfaces that are software, and
@@ -182,14 +196,7 @@ impl XdpRing {
         memory: Option<&Memory>,
         patience: Duration,
     ) -> Result<Self, XdpError> {
-        let modes: &[Mode] = match wanted {
-            Some(Mode::ZeroCopy) => &[Mode::ZeroCopy],
-            Some(Mode::Native) => &[Mode::Native],
-            Some(Mode::Generic) => &[Mode::Generic],
-            None if interface.is_virtual => &[Mode::Generic],
-            None if way == Way::Cut => &[Mode::Native, Mode::Generic],
-            None => &[Mode::ZeroCopy, Mode::Native, Mode::Generic],
-        };
+        let modes = modes(wanted, interface.is_virtual, way);
         let mut declined = Vec::new();
         for (at, mode) in modes.iter().enumerate() {
             match Self::try_open(interface, local, (queue, *mode), (way, pages), memory, patience) {

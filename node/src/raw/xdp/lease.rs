@@ -22,6 +22,11 @@
 //! programs of all rings at the interface away: their frames come by their sockets then, more slowly. It can neither
 //! change a program, nor put another one there, nor change by what the programs of others are found.
 //!
+//! That it receives nothing else holds in generic and in native mode, where frames are copied into its memory when the
+//! program has chosen them. In zero-copy mode the hardware writes all frames of the queue there, and the program looks
+//! at them later: the process can read and change what comes by that queue for anybody. So a lease is in that mode only
+//! if it is asked for, for a queue to which the adapter sends nothing else.
+//!
 //! **What the process trusts.** The helper as the kernel: it has made the memory, and could have kept it.
 
 use std::io::{IoSlice, IoSliceMut};
@@ -212,9 +217,11 @@ pub struct Lease {
 
 impl Lease {
     /// Opens the UDP port and the ring of `address`, which is `xdp:HOST:PORT`, at this queue of the interface that has
-    /// the address. Port 0 is any free one. In this mode, or in the best one that the interface has. It waits for
-    /// its process at the Unix socket `path`, which is made here and removed at the end; what a killed helper has left
-    /// there is replaced. Needs `CAP_NET_RAW`, `CAP_NET_ADMIN` and `CAP_SYS_ADMIN`.
+    /// the address. Port 0 is any free one. In this mode, or in native mode, or in generic mode where there is no
+    /// other. It waits for its process at the Unix socket `path`, which is made here and removed at the end; what a
+    /// killed helper has left there is replaced. Needs `CAP_NET_RAW`, `CAP_NET_ADMIN` and `CAP_SYS_ADMIN`.
+    ///
+    /// **In zero-copy mode the process can read and change all that comes on this queue**, also what is for others.
     ///
     /// Datagrams for the port that come on other queues come by the UDP socket, more slowly. So have the adapter send
     /// them to this queue (`ethtool -N`).

@@ -192,6 +192,17 @@ fn who_comes_while_a_crowd_stands_outside_waits_for_its_turn() {
     });
 }
 
+/// Hardware that writes the ring's memory itself writes there what is for others, too.
+#[test]
+fn a_lease_is_in_zero_copy_mode_only_if_that_is_asked_for() {
+    use super::super::{Way, modes};
+    for (is_virtual, expected) in [(false, &[Mode::Native, Mode::Generic][..]), (true, &[Mode::Generic])] {
+        assert_eq!(modes(None, is_virtual, Way::Lent), expected);
+    }
+    assert_eq!(modes(Some(Mode::ZeroCopy), false, Way::Lent), [Mode::ZeroCopy]);
+    assert_eq!(modes(None, false, Way::Copy).first(), Some(&Mode::ZeroCopy));
+}
+
 #[test]
 fn what_cannot_be_leased_is_said_in_one_line() {
     for (address, what) in [
