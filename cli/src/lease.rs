@@ -5,9 +5,10 @@ use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 use clap::Args;
-use cutthrough::{Lease, LeaseError};
+use cutthrough::{Lease, LeaseError, Tenant};
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
@@ -85,8 +86,11 @@ pub fn run(args: &LeaseArgs, output: Output) -> Result<(), Failure> {
     let (ends, end) = mpsc::channel();
     let (user, passed) = (*user, ends.clone());
     std::thread::spawn(move || {
+        let mut told = Told::default();
         let tenant = lease.pass(user, |stranger| {
-            let _ = writeln!(io::stderr(), "refused: process {} of user {}", stranger.process, stranger.user);
+            if let Some(line) = told.of(stranger, Instant::now()) {
+                let _ = writeln!(io::stderr(), "{line}");
+            }
         });
         passed.send(Some(tenant))
     });
@@ -106,6 +110,32 @@ pub fn run(args: &LeaseArgs, output: Output) -> Result<(), Failure> {
     output.say(&format!("process {} of user {} has it", tenant.process, tenant.user))
 }
 
+/// How often it is told who was refused. Anybody may come as often as it likes, and would fill whatever keeps that.
+const TELLING: Duration = Duration::from_secs(1);
+
+/// Who was refused, as far as it was told.
+#[derive(Debug, Default)]
+struct Told {
+    last: Option<Instant>,
+    untold: u64,
+}
+
+impl Told {
+    /// What to tell of somebody who was refused now; nothing so soon after the last one.
+    fn of(&mut self, stranger: Tenant, now: Instant) -> Option<String> {
+        if self.last.is_some_and(|last| now.saturating_duration_since(last) < TELLING) {
+            self.untold += 1;
+            return None;
+        }
+        self.last = Some(now);
+        let others = match std::mem::take(&mut self.untold) {
+            0 => String::new(),
+            untold => format!(", and {untold} more before"),
+        };
+        Some(format!("refused: process {} of user {}{others}", stranger.process, stranger.user))
+    }
+}
+
 /// Is written to by every signal that asks this process to end.
 fn bell() -> io::Result<UnixStream> {
     let (bell, rope) = UnixStream::pair()?;
@@ -118,4 +148,21 @@ fn bell() -> io::Result<UnixStream> {
 /// Which file this is.
 fn identity(path: &Path) -> Option<(u64, u64)> {
     std::fs::symlink_metadata(path).ok().map(|file| (file.dev(), file.ino()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_crowd_that_is_refused_is_told_of_once_a_second() {
+        let (mut told, begun) = (Told::default(), Instant::now());
+        let mut says = |process, after| told.of(Tenant { process, user: 7 }, begun + Duration::from_millis(after));
+        assert_eq!(says(1, 0).as_deref(), Some("refused: process 1 of user 7"));
+        for process in 2..1002 {
+            assert_eq!(says(process, 999), None);
+        }
+        assert_eq!(says(3, 1000).as_deref(), Some("refused: process 3 of user 7, and 1000 more before"));
+        assert_eq!(says(4, 2000).as_deref(), Some("refused: process 4 of user 7"));
+    }
 }
