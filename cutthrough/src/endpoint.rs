@@ -20,6 +20,8 @@ use cutthrough_node::shm::link::{CloseReason, Identity, SendError};
 use cutthrough_node::shm::meanwhile::Alone;
 use cutthrough_node::shm::receive::ReadError;
 use cutthrough_node::shm::send::{Cargo, Load};
+#[cfg(feature = "tokio")]
+use cutthrough_node::stall::Stall;
 use cutthrough_node::udp::Offer;
 use cutthrough_segment::bell::Fence;
 use cutthrough_segment::page::{Page, Waker as Bell};
@@ -226,11 +228,17 @@ impl Endpoint {
         self.node.arm_to_look_for()
     }
 
-    /// As [`Endpoint::arm`], for who waits for more of a payload than [`Endpoint::read_some`] has found, of which
-    /// nothing has come since `since`.
+    /// For how long a payload stands still whose reader waits from now on.
     #[cfg(feature = "tokio")]
-    pub(crate) fn arm_to_read(&mut self, message: &Incoming, since: Instant) -> Result<bool, ReadError> {
-        self.node.arm_to_read(message, since)
+    pub(crate) fn stall(&self) -> Stall {
+        self.node.stall()
+    }
+
+    /// As [`Endpoint::arm`], for who waits for more of a payload than [`Endpoint::read_some`] has found, until it has
+    /// stood still for too long.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn arm_to_read(&mut self, message: &Incoming, stall: &mut Stall) -> Result<bool, ReadError> {
+        self.node.arm_to_read(message, stall)
     }
 
     /// Prepares to sleep on the endpoint's file descriptor ([`AsFd`]; readable means: poll). False if there is

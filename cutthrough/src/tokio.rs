@@ -120,15 +120,15 @@ impl AsyncEndpoint {
     /// # Errors
     /// [`ReadError`]; then what `into` holds is of no use.
     pub async fn read(&mut self, message: &mut Incoming, into: &mut [u8]) -> Result<Receipt, ReadError> {
-        let (mut valid, mut since) = (0, clock::now());
+        let (mut valid, mut stall) = (0, self.endpoint.stall());
         loop {
             let before = std::mem::replace(&mut valid, self.endpoint.read_some(message, into)?);
             if !matches!(message.payload(), Payload::Arriving(_)) {
                 return Ok(message.receipt());
             }
             if valid > before {
-                since = clock::now();
-            } else if self.endpoint.arm_to_read(message, since)? {
+                stall.moves(clock::now());
+            } else if self.endpoint.arm_to_read(message, &mut stall)? {
                 // Where the runtime cannot tell, it is looked for again and again.
                 if self.readable().await.is_ok() {
                     continue;

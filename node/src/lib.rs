@@ -47,7 +47,7 @@ pub mod simulated {
     #[derive(Debug, Clone)]
     pub enum Host {}
 }
-mod stall;
+pub mod stall;
 pub mod stat;
 pub mod sys;
 pub mod udp;

@@ -10,7 +10,7 @@ const PARTS: u32 = 4;
 /// One operation, from its last progress on. Time in which this process was stopped counts for little: its peer may
 /// have been stopped with it, or what has come meanwhile waits to be looked at.
 #[derive(Debug)]
-pub(crate) struct Stall {
+pub struct Stall {
     deadline: Duration,
     moved: Instant,
     looked: Instant,
@@ -29,7 +29,7 @@ impl Stall {
     }
 
     /// It has moved at this time, too.
-    pub(crate) fn moves(&mut self, moved: Instant) {
+    pub fn moves(&mut self, moved: Instant) {
         if moved > self.moved {
             *self = Self::new(self.deadline, moved);
         }
@@ -44,6 +44,12 @@ impl Stall {
         let left = self.deadline.checked_sub(self.stood).filter(|left| !left.is_zero())?;
         // A part of a few nanoseconds may be none.
         Some(left.min(part.max(Duration::from_nanos(1))))
+    }
+
+    /// By when it is to be looked at again; `None` if it has stood still for all of the deadline.
+    pub(crate) fn due(&mut self, now: Instant) -> Option<Instant> {
+        let left = self.left(now)?;
+        Some(now.after(u64::try_from(left.as_nanos()).unwrap_or(u64::MAX)))
     }
 }
 

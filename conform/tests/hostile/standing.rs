@@ -96,6 +96,61 @@ fn who_goes_on_is_waited_for() {
     assert_eq!(victim.message().payload_len(), LEN as usize);
 }
 
+/// Longer than it takes to go on, once both may.
+const LATE: Duration = Duration::from_millis(1000);
+
+/// Stops this process, as its user does at a terminal, for longer than a sender may stand still.
+fn is_stopped() {
+    thread::sleep(LATE + LATE / 4);
+}
+
+/// Who was stopped itself looks again before it takes a sender for one that stands still: both may have been stopped.
+#[test]
+fn who_was_stopped_itself_looks_again() {
+    const LEN: u32 = 20_000;
+    let mut victim = Victim::with(Config { deadline: LATE, ..config() });
+    let mut liar = Liar::join(&mut victim);
+    let token = victim.endpoint.grant(liar.channel, Landing::Buffer(vec![0; LEN as usize])).expect("a token");
+    liar.say(Kind::StagedToken, 0, LEN, u64::from(token.index) << 32, token.key);
+    for _ in 0..2 {
+        let event = victim.endpoint.wait(Some(Duration::from_millis(10)));
+        assert!(matches!(event, Err(WaitError::TimedOut)), "{event:?}");
+        is_stopped();
+    }
+    liar.own.set(Line::Staged, u64::from(LEN));
+    assert_eq!(victim.message().payload_len(), LEN as usize);
+}
+
+/// The same for who reads in tokio.
+#[test]
+fn who_was_stopped_in_a_task_looks_again() {
+    const LEN: u32 = 20_000;
+    let mut victim = Victim::with(Config { deadline: LATE, ..config() });
+    let mut liar = Liar::join(&mut victim);
+    liar.say(Kind::Staged, 0, LEN, 0, 0);
+    let mut message = victim.message();
+    let Victim { endpoint, .. } = victim;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
+    runtime.expect("a runtime").block_on(async {
+        let mut endpoint = AsyncEndpoint::new(endpoint).expect("registered");
+        let beside = tokio::spawn(async move {
+            // Until the reader sleeps, and again until it does.
+            for _ in 0..2 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                is_stopped();
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            liar.own.set(Line::Staged, u64::from(LEN));
+            liar
+        });
+        let mut bytes = vec![1; LEN as usize];
+        let read = tokio::time::timeout(PATIENCE, endpoint.read(&mut message, &mut bytes)).await;
+        assert_eq!(read.expect("in time").map(|receipt| receipt.bytes), Ok(u64::from(LEN)));
+        assert!(bytes.iter().all(|byte| *byte == 0));
+        beside.await.expect("the task beside it");
+    });
+}
+
 #[test]
 fn a_task_that_waits_for_the_rest_of_a_payload_lets_others_run() {
     let (done, ended) = mpsc::channel();

@@ -9,6 +9,7 @@ use crate::clock;
 use crate::incoming::{Channel, Incoming, Payload};
 use crate::shm::link::{CloseReason, SendError};
 use crate::shm::receive::{Read, ReadError};
+use crate::stall::Stall;
 
 impl Node {
     /// Gives back what a message still holds: pages go to where they came from at the next poll.
@@ -128,30 +129,36 @@ impl Node {
         Ok(valid)
     }
 
+    /// For how long a payload stands still whose reader waits from now on: see [`Node::arm_to_read`].
+    #[must_use]
+    pub fn stall(&self) -> Stall {
+        Stall::new(self.config.deadline, clock::now())
+    }
+
     /// Prepares to sleep on the node's file descriptor until more has come of a payload than [`Node::read_some`] has
-    /// found, of which nothing has come since `since`: what waits to be polled for keeps nobody awake. False if it is
-    /// to be asked again at once.
+    /// found, or it is to be looked at again because it stands still: what waits to be polled for keeps nobody awake.
+    /// False if it is to be asked again at once.
     ///
     /// # Errors
     /// [`ReadError`], if no more will come: the channel has ended, or ends now because its sender has stood still for
     /// the deadline.
-    pub fn arm_to_read(&mut self, message: &Incoming, since: Instant) -> Result<bool, ReadError> {
+    pub fn arm_to_read(&mut self, message: &Incoming, stall: &mut Stall) -> Result<bool, ReadError> {
         let channel = message.channel();
         // Rings and deaths. What wakes a sleeper is an edge: all that there is has to be taken in first.
         let _ = self.hear(0);
         self.armed = true;
         self.pace.sleeps();
         let now = clock::now();
-        // Over a network it may come behind others.
-        let since = self.wire(channel).map_or(since, |(net, index)| since.max(net.got_on(index)));
-        let due = since.after(u64::try_from(self.config.deadline.as_nanos()).unwrap_or(u64::MAX));
-        let due = match self.wire(channel) {
-            Some((net, index)) if now >= due => {
+        let due = if let Some((net, index)) = self.wire(channel) {
+            // Over a network it may come behind others.
+            stall.moves(net.got_on(index));
+            let Some(due) = stall.due(now) else {
                 net.abandon(index);
                 return Err(ReadError::Closed(CloseReason::Stalled));
-            }
-            Some((net, _)) => net.before_reading().then_some(due),
-            None => self.arm_link_to_read(channel, due, now)?,
+            };
+            net.before_reading().then_some(due)
+        } else {
+            self.arm_link_to_read(channel, stall.due(now), now)?
         };
         let Some(due) = due else { return Ok(false) };
         self.alarm.set(due, now);
@@ -162,16 +169,21 @@ impl Node {
         Ok(false)
     }
 
-    /// Has the sender ring for more of a payload, unless it has stood still for too long: when that will be. `None` if
-    /// more has come meanwhile.
-    fn arm_link_to_read(&mut self, channel: Channel, due: Instant, now: Instant) -> Result<Option<Instant>, ReadError> {
+    /// Has the sender ring for more of a payload, unless it has stood still for too long, and nothing is `due`: when it
+    /// is to be looked at again. `None` if more has come meanwhile.
+    fn arm_link_to_read(
+        &mut self,
+        channel: Channel,
+        due: Option<Instant>,
+        now: Instant,
+    ) -> Result<Option<Instant>, ReadError> {
         let index = channel.index as usize;
         let (link, _) = self.link(channel).map_err(unreadable)?;
         if link.has_more() {
             return Ok(None);
         }
         // One that was set aside meanwhile has a clock of its own: what comes of it does not come to its reader.
-        let due = if link.is_midway() { link.look_after_payload(now) } else { Some(due).filter(|due| now < *due) };
+        let due = if link.is_midway() { link.look_after_payload(now) } else { due };
         if due.is_none() {
             link.end(CloseReason::Stalled);
         }

@@ -6,13 +6,14 @@ use cutthrough_wire::layout::Line;
 
 use super::Front;
 use crate::shm::link::{CloseReason, Link};
+use crate::stall::Stall;
 
-/// Where the sender was when it was looked at, of which payload, and since when.
-#[derive(Debug, Clone, Copy)]
+/// Where the sender was when it was looked at, of which payload, and for how long it has been there.
+#[derive(Debug)]
 pub(super) struct Still {
     ticket: u64,
     staged: u64,
-    since: Instant,
+    stall: Stall,
 }
 
 impl Link {
@@ -37,13 +38,13 @@ impl Link {
         // While this side has something to do itself, nobody waits for the sender.
         let waits = !self.inbox.bytes_wait(&self.peer);
         let same = |still: &Still| waits && (still.ticket, still.staged) == (ticket, staged);
-        let since = self.inbox.still.filter(same).map_or(now, |still| still.since);
-        self.inbox.still = Some(Still { ticket, staged, since });
-        let deadline = u64::try_from(self.deadline.as_nanos()).unwrap_or(u64::MAX);
-        if now.saturating_since(since) >= deadline {
+        let before = self.inbox.still.take().filter(same);
+        let mut stall = before.map_or_else(|| Stall::new(self.deadline, now), |still| still.stall);
+        let due = stall.due(now);
+        self.inbox.still = Some(Still { ticket, staged, stall });
+        if due.is_none() {
             self.end(CloseReason::Stalled);
-            return None;
         }
-        Some(since.after(deadline))
+        due
     }
 }
