@@ -18,6 +18,9 @@ use crate::stall::Stall;
 /// microseconds where measured), so that waiting never costs more than twice the better choice.
 pub(crate) const SPIN_NS: u64 = 50_000;
 
+/// A short nap; and the one where the kernel does not let this side wait for the peer.
+const NAP: Duration = Duration::from_millis(NAP_MS.unsigned_abs() as u64);
+
 /// Most rings that are taken off a socket at a time; a socket with default buffers holds some hundreds.
 const RINGS: u32 = 1024;
 
@@ -95,12 +98,16 @@ impl Patience {
 
 /// Sleeps until the peer rings or goes away.
 fn sleep(socket: &OwnedFd, left: Duration, nap: Nap) -> Waited {
-    let left = if nap == Nap::Short { left.min(Duration::from_millis(NAP_MS.unsigned_abs().into())) } else { left };
+    let left = if nap == Nap::Short { left.min(NAP) } else { left };
     let timeout = Timespec::try_from(left).ok();
     let mut polled = [PollFd::new(socket, PollFlags::IN | PollFlags::RDHUP)];
     match poll(&mut polled, timeout.as_ref()) {
         Ok(_) | Err(Errno::INTR) => {}
-        Err(_) => return Waited::PeerGone,
+        // It says nothing of the peer: the kernel has no memory just now, say. If that stays, the deadline ends it.
+        Err(_) => {
+            std::thread::sleep(left.min(NAP));
+            return Waited::Again;
+        }
     }
     if polled[0].revents().intersects(PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR) {
         Waited::PeerGone
@@ -139,4 +146,38 @@ pub(crate) fn wake(peer: &Peer, socket: &OwnedFd) -> bool {
 pub(crate) fn wake_for_room(peer: &Peer, socket: &OwnedFd) -> bool {
     bell::light_fence();
     peer.wake_for_room(|| ring(socket))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+    use std::time::Instant;
+
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+    use super::*;
+
+    /// Where the kernel does not say how it is with the peer's socket, nothing is known of the peer.
+    #[test]
+    fn who_may_not_sleep_takes_nobody_for_gone() {
+        let mut part = Command::new(std::env::current_exe().unwrap());
+        part.args(["--exact", "shm::patience::tests::too_few_files", "--ignored"]);
+        let ended = part.output().unwrap();
+        let [said, wrong] = [ended.stdout, ended.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+        // A name that no part has would be no failure.
+        assert!(ended.status.success() && said.contains("1 passed"), "{}: {said}{wrong}", ended.status);
+    }
+
+    #[test]
+    #[ignore = "a part of who_may_not_sleep_takes_nobody_for_gone"]
+    fn too_few_files() {
+        let (near, _far) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        // As where a process gives files up that it has opened: `poll` is refused for fewer than it names.
+        setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..getrlimit(Resource::Nofile) }).unwrap();
+        let begun = Instant::now();
+        assert_eq!(sleep(&near, Duration::from_secs(60), Nap::Long), Waited::Again);
+        let took = begun.elapsed();
+        assert!(took >= NAP && took < Duration::from_secs(30), "it looks without end, or sleeps: {took:?}");
+    }
 }
