@@ -154,7 +154,7 @@ counters! {
     RingOverflows = "ring_overflows",
     /// Frames that a ring could not send.
     RingRefused = "ring_refused",
-    /// Rings that were given up because the kernel refused to send by them.
+    /// Rings that were given up because the kernel refused to send by them, or no frames came to them any more.
     RingsLost = "rings_lost",
     /// Rings that were opened again after they were given up.
     RingsReopened = "rings_reopened",

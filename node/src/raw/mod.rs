@@ -149,11 +149,11 @@ pub(crate) trait Ring: std::fmt::Debug + Send {
     /// Has the kernel take no more frames to the ring: they go to the UDP socket. What has come can still be taken in.
     fn stop(&self) {}
 
-    /// What the kernel has said of its socket since it was asked last, or said to a call that nobody has heard of, if
-    /// anything: that its interface went down, for example. As long as nobody asks, whoever waits on the socket is
-    /// woken by it again and again.
-    fn failed(&self) -> Option<Errno> {
-        socket_failed(self.watched())
+    /// Why no frames come to it any more, as far as the kernel says so when it is asked: by its socket, since it was
+    /// asked last, or what it has said to a call that nobody has heard of, that its interface went down, for example.
+    /// As long as nobody asks, whoever waits on the socket is woken by it again and again.
+    fn failed(&self) -> Option<io::Error> {
+        socket_failed(self.watched()).map(io::Error::from)
     }
 
     /// Why it is of no use any more, if that shows without a send.

@@ -289,8 +289,8 @@ impl Ring for PacketRing {
         self.packets.as_fd()
     }
 
-    fn failed(&self) -> Option<Errno> {
-        self.failed.or_else(|| socket_failed(self.watched()))
+    fn failed(&self) -> Option<io::Error> {
+        self.failed.or_else(|| socket_failed(self.watched())).map(io::Error::from)
     }
 
     fn counts(&mut self) -> RingCounts {

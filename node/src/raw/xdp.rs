@@ -78,6 +78,9 @@ pub(crate) struct XdpRing {
     leaves_padding: bool,
 }
 
+/// Why no frames come to a ring whose program somebody else has taken off the interface.
+const TAKEN_OFF: &str = "its XDP program was taken off the interface";
+
 /// How payloads get from the ring to where they belong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
@@ -491,6 +494,11 @@ impl Ring for XdpRing {
     fn stop(&self) {
         // If the kernel refuses that, they are lost with the ring, and sent again.
         let _ = self.rings.as_ref().map(|rings| rings.clear(self.xsk.settings().queue));
+    }
+
+    fn failed(&self) -> Option<io::Error> {
+        let failed = super::socket_failed(self.watched()).map(io::Error::from);
+        failed.or_else(|| self.seat.is_off().then(|| io::Error::other(TAKEN_OFF)))
     }
 
     fn broken(&self) -> Option<String> {

@@ -70,6 +70,22 @@ const fn name(mode: Mode) -> [u8; 16] {
     }
 }
 
+/// A dispatcher for this interface, which is not there yet, and its maps.
+fn made_for(interface: &Interface, mode: Mode) -> Result<(Program, Rings, Programs), XdpError> {
+    let (rings, programs) = (Rings::new(QUEUES)?, Programs::new(QUEUES)?);
+    let namespace = interface.namespace.unwrap_or(0);
+    let code = dispatch(interface.index, namespace, rings.number(), programs.number());
+    Ok((Program::load_as(&code, name(mode))?, rings, programs))
+}
+
+/// Takes the dispatcher off this interface, as root does by `bpftool link detach`.
+#[cfg(test)]
+pub(crate) fn take_off(interface: &Interface) {
+    let (program, ..) = made_for(interface, Mode::Native).unwrap();
+    let there = program.find_twin(interface.index).unwrap().expect("a dispatcher");
+    there.link.detach().unwrap();
+}
+
 /// The dispatcher at an interface.
 #[derive(Debug)]
 pub struct Dispatcher {
@@ -88,10 +104,7 @@ impl Dispatcher {
     /// [`XdpError`]: no privilege or support, another program is there, a dispatcher runs in another mode, the MTU is
     /// too long for this one.
     pub fn enter(interface: &Interface, mode: Mode, patience: Duration) -> Result<Self, XdpError> {
-        let (rings, programs) = (Rings::new(QUEUES)?, Programs::new(QUEUES)?);
-        let namespace = interface.namespace.unwrap_or(0);
-        let code = dispatch(interface.index, namespace, rings.number(), programs.number());
-        let program = Program::load_as(&code, name(mode))?;
+        let (program, rings, programs) = made_for(interface, mode)?;
         let begun = Instant::now();
         let mut pause = FIRST_PAUSE;
         loop {
@@ -164,6 +177,12 @@ impl Seat {
     pub fn passed([link, programs]: [OwnedFd; 2], queue: u32) -> Self {
         let (link, programs) = (Attached::passed(link), Programs::passed(programs));
         Self { link, rings: None, programs, queue, is_left: false }
+    }
+
+    /// Whether somebody has taken the dispatcher off its interface: the ring gets no more frames then. A system call.
+    #[must_use]
+    pub fn is_off(&self) -> bool {
+        self.link.is_off()
     }
 
     /// What keeps the dispatcher at its interface, to be passed to another process.

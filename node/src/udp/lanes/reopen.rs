@@ -1,11 +1,12 @@
 //! Rings that were given up are opened again.
 //!
-//! A ring is given up when the kernel refuses to send by it, or says that its socket has failed: its interface is
-//! down, is gone, or was made anew. Frames go by the socket from then on. The attendant opens the ring again: its
-//! thread stays in the network namespace in which the endpoint was opened, wherever the application's threads are. It
-//! does so without the lock, because the kernel takes its time; first after 50 ms, then after twice as long each time,
-//! 5 s at most, for as long as the endpoint lives. A payload is copied out of a ring that has come back, though the one
-//! before it may have placed payloads: channels may have their memory from that one.
+//! A ring is given up when the kernel refuses to send by it, or says that its socket has failed: its interface is down,
+//! is gone, or was made anew; or that its XDP program was taken off the interface. Frames go by the socket from then
+//! on. The attendant opens the ring again: its thread stays in the network namespace in which the endpoint was opened,
+//! wherever the application's threads are. It does so without the lock, because the kernel takes its time; first after
+//! 50 ms, then after twice as long each time, 5 s at most, for as long as the endpoint lives. A payload is copied out
+//! of a ring that has come back, though the one before it may have placed payloads: channels may have their memory from
+//! that one.
 //!
 //! In the same way a ring from which payloads are copied is exchanged for one that can cut their headers off, where
 //! that shall be tried. There is one socket at a queue and one program at an interface, and the kernel takes some tens
@@ -213,7 +214,7 @@ impl Lanes {
         self.asks_at = Instant::default();
     }
 
-    /// Gives rings up of whose sockets the kernel says that they have failed, though nobody sends by them. False as
+    /// Gives rings up of which the kernel says that they have failed, though nobody sends by them. False as
     /// [`Lanes::drop_ring`] is.
     pub(in super::super) fn give_up_failed(&mut self, now: Instant) -> bool {
         if now < self.checks_at {
@@ -227,8 +228,8 @@ impl Lanes {
         }
         for way in (1..).take(RINGS) {
             let ring = self.rings[usize::from(way) - 1].as_ref();
-            if let Some(errno) = ring.and_then(|ring| ring.failed()) {
-                quiet &= self.drop_ring(way, &errno.into());
+            if let Some(why) = ring.and_then(|ring| ring.failed()) {
+                quiet &= self.drop_ring(way, &why);
             }
         }
         quiet

@@ -8,6 +8,7 @@ use super::super::lanes::Unsent;
 use super::*;
 use crate::raw::xdp::XdpRing;
 use crate::sys::xdp::Interface;
+use crate::sys::xdp::dispatcher::take_off;
 
 /// Has both sides look until the channel that the first one has closed is over for it.
 fn until_over(near: &Udp, far: &Udp, channel: usize) {
@@ -190,6 +191,35 @@ fn rings_that_are_lost_leave_nothing_behind() {
         }
     }
     assert_eq!(near.shared.lock().lanes.as_ref().unwrap().closed(), 0);
+}
+
+/// A ring whose program somebody else takes off the interface is lost, and comes back: frames that went on by the
+/// socket would be all that shows it.
+#[test]
+fn a_ring_whose_program_is_taken_away_is_lost() {
+    let Some(wire) = Wire::make(1500) else { return };
+    for ways in [Ways::Xdp, Ways::All] {
+        let config = Config { net_xdp: true, ..Config::default() };
+        let (near, far, channel) = across_with(&wire, ways, &config);
+        let word = |control: &[u8]| {
+            send(&near, channel, control, Cargo { load: Load::Copy(&[]), token: None, cookie: None });
+            let (begun, mut came) = (Instant::now(), false);
+            while !came {
+                near.turn(64, |_, _| ());
+                far.turn(64, |_, what| came |= matches!(what, Told::Message(..)));
+                assert!(begun.elapsed() < PATIENCE, "{ways:?}: {control:?} does not come");
+            }
+        };
+        word(b"before");
+        let turnover = || far.tally().1.rings_lost + 10 * far.tally().1.rings_reopened;
+        assert_eq!(turnover(), 0);
+        wire.far(|| take_off(&Interface::named("far").unwrap()));
+        let begun = Instant::now();
+        while turnover() != 11 {
+            word(b"after");
+            assert!(begun.elapsed() < PATIENCE, "{ways:?}: {} (ones: lost, tens: opened again)", turnover());
+        }
+    }
 }
 
 /// Nobody asks for the way to the peer of a channel that is over, though its user is not told of the end.

@@ -4,6 +4,8 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::io::Errno;
 
+#[cfg(test)]
+use super::number;
 use super::{Attached, ById, MAP_BY_ID, PROGRAM_XDP, Program, Programs, Rings, bpf, inform, make};
 
 const PROG_BY_ID: u32 = 13;
@@ -46,6 +48,31 @@ fn by_id(command: u32, id: u32) -> Result<OwnedFd, Errno> {
     let mut asked = ById { id, ..ById::default() };
     // SAFETY: the command reads no more than these numbers, and makes a descriptor.
     unsafe { make(command, &mut asked) }
+}
+
+impl Attached {
+    /// What the kernel says of it, as of a link of XDP.
+    fn info(&self) -> Result<LinkInfo, Errno> {
+        let mut info = LinkInfo::default();
+        // SAFETY: this is the beginning of what the kernel says of links, and of those of XDP; no address is in it, nor
+        // in what it says of others, whose addresses and lengths are zero.
+        unsafe { inform(self.0.as_fd(), &mut info) }?;
+        if info.kind == LINK_XDP { Ok(info) } else { Err(Errno::INVAL) }
+    }
+
+    /// Whether somebody has taken the program off its interface, or that is gone. Not if the kernel does not say.
+    pub(in crate::sys::xdp) fn is_off(&self) -> bool {
+        self.info().is_ok_and(|info| info.interface == 0)
+    }
+
+    /// Takes the program off its interface, whoever else keeps it there.
+    #[cfg(test)]
+    pub(in crate::sys::xdp) fn detach(&self) -> Result<(), Errno> {
+        const LINK_DETACH: u32 = 34;
+        let mut link = ById { id: number(self.0.as_fd()), ..ById::default() };
+        // SAFETY: the command reads one number, a descriptor.
+        unsafe { bpf(LINK_DETACH, &mut link) }.map(drop)
+    }
 }
 
 impl Program {
@@ -99,19 +126,13 @@ pub(in crate::sys::xdp) struct Twin {
 
 impl Twin {
     fn of(link: u32, interface: u32, tag: [u8; 8]) -> Result<Option<Self>, Errno> {
-        let link = by_id(LINK_BY_ID, link)?;
-        let mut info = LinkInfo::default();
-        // SAFETY: this is the beginning of what the kernel says of links, and of those of XDP; no address is in it, nor
-        // in what it says of others, whose addresses and lengths are zero.
-        let told = unsafe { inform(link.as_fd(), &mut info) };
-        if told.is_err() || info.kind != LINK_XDP || info.interface != interface {
-            return Ok(None);
-        }
+        let link = Attached(by_id(LINK_BY_ID, link)?);
+        let Some(info) = link.info().ok().filter(|info| info.interface == interface) else { return Ok(None) };
         let (program, [rings, programs]) = Program(by_id(PROG_BY_ID, info.program)?).info()?;
         if program.kind != PROGRAM_XDP || program.tag != tag || program.maps != 2 {
             return Ok(None);
         }
         let maps = (Rings(by_id(MAP_BY_ID, rings)?), Programs(by_id(MAP_BY_ID, programs)?));
-        Ok(Some(Self { link: Attached(link), maps, name: program.name }))
+        Ok(Some(Self { link, maps, name: program.name }))
     }
 }
