@@ -18,7 +18,7 @@ pub const COPIES: u8 = 2;
 /// is streamed, 0 for a page.
 const REQUEST: usize = 8;
 
-/// How long the other process may say nothing.
+/// How long the other process may say nothing, and take nothing.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Time between two looks at whether it comes.
@@ -93,7 +93,10 @@ impl Door {
         let until = Instant::now() + PATIENCE;
         while Instant::now() < until && getppid() == parent {
             match self.0.accept() {
-                Ok((stream, _)) => return stream.set_nonblocking(false).is_ok().then_some(stream),
+                Ok((stream, _)) => {
+                    let set = stream.set_nonblocking(false).and_then(|()| stream.set_write_timeout(Some(PATIENCE)));
+                    return set.is_ok().then_some(stream);
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => std::thread::sleep(LOOK),
                 Err(_) => return None,
             }
@@ -146,5 +149,29 @@ mod tests {
             assert!(place == file);
             assert!(client.page(3, &mut [0]).is_err());
         });
+    }
+
+    #[test]
+    fn who_reads_nothing_is_not_waited_for_for_ever() {
+        let folder = std::env::temp_dir().join(format!("cutthrough-demo-socket-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let setup = Setup {
+            folder: folder.clone(),
+            core: None,
+            policy: String::new(),
+            staging_bytes: 0,
+            memory_bytes: 0,
+            socket: true,
+            file_bytes: 0,
+        };
+        let door = Door::open(&setup).expect("a door");
+        let mut client = Client::connect(&setup).expect("it listens");
+        let stream = door.let_in(getppid()).expect("it comes");
+        std::fs::remove_dir_all(folder).expect("the folder");
+        assert_eq!(stream.write_timeout().expect("a setting"), Some(PATIENCE));
+        // The same, sooner.
+        stream.set_write_timeout(Some(Duration::from_millis(20))).expect("a setting");
+        client.ask(1 << 20, u32::MAX).expect("a request");
+        serve(stream, &vec![0; 1 << 20]);
     }
 }
