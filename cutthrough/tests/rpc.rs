@@ -19,7 +19,8 @@ over_both! {
     values_of_other_types_are_refused, what_is_longer_than_a_method_takes_is_refused,
     many_calls_are_under_way, a_continuation_runs_once,
     a_future_needs_no_executor, a_dropped_future_is_cancelled, a_call_ends_by_its_deadline,
-    a_busy_server_is_asked_again, only_idempotent_calls_are_made_again, threads_share_a_client,
+    a_busy_server_is_asked_again, payloads_leave_a_busy_server_half_of_the_time,
+    only_idempotent_calls_are_made_again, threads_share_a_client,
     a_call_to_a_server_that_stays_away_ends, a_poll_does_not_sleep, a_call_that_finds_no_room_is_woken,
     a_call_that_finds_the_node_in_use_is_woken, a_continuation_may_hold_the_last_client,
 }
@@ -240,6 +241,25 @@ fn a_busy_server_is_asked_again(over: Over) {
     assert_eq!(client.call(DOUBLE, &4), Ok(8));
     freed.join().expect("the other thread");
     drop(first);
+}
+
+/// A payload that is refused has come all the way.
+fn payloads_leave_a_busy_server_half_of_the_time(over: Over) {
+    const TRY: Duration = Duration::from_millis(10);
+    const TIME: Duration = Duration::from_millis(300);
+    let tries = Arc::new(AtomicU32::new(0));
+    let its = Arc::clone(&tries);
+    let (_server, client) = serve(over, Settings::default(), |node| {
+        rpc::serve_raw(node, REVERSE.number(), move |request| {
+            its.fetch_add(1, Ordering::Relaxed);
+            std::thread::sleep(TRY);
+            request.fail(Failure::Busy);
+        });
+    });
+    let busy = client.within(TIME).call(REVERSE, &vec![7; 10_000]);
+    assert!(matches!(busy, Err(RpcError::Call(CallError::Failed(Failure::Busy) | CallError::Late))), "{busy:?}");
+    let (tries, most) = (tries.load(Ordering::Relaxed), TIME.div_duration_f64(2 * TRY) as u32 + 1);
+    assert!((2..=most).contains(&tries), "{tries} tries");
 }
 
 fn only_idempotent_calls_are_made_again(over: Over) {

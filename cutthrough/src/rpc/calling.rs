@@ -48,6 +48,10 @@ pub(super) struct Calling<'a> {
     comes_again: bool,
     /// Why it was not answered, or not sent, when that was tried before.
     before: Option<CallError>,
+    /// When it was made last, if a clock was read then; if a busy server was sent its payload for nothing, how long
+    /// that took.
+    tried: Option<Instant>,
+    took: Duration,
     /// How often another channel could not be opened, when this call first found that its channel had ended.
     failed: Option<u64>,
     /// Whether a thread waits for it; else it is a task, and others of its executor wait meanwhile.
@@ -124,6 +128,8 @@ impl<'a> Calling<'a> {
             ticket: None,
             comes_again: false,
             before: None,
+            tried: None,
+            took: Duration::ZERO,
             failed: None,
             blocks,
             is_far: false,
@@ -158,7 +164,7 @@ impl<'a> Calling<'a> {
         }
         self.wait(inside, now, waker);
         if comes_again && self.before == Some(CallError::Failed(Failure::Busy)) {
-            inside.queue.refused();
+            inside.queue.refused(after(now, self.took));
         }
         ControlFlow::Continue(true)
     }
@@ -188,6 +194,7 @@ impl<'a> Calling<'a> {
         waker: &Waker,
     ) -> ControlFlow<Result<Reply, RawError>, Made> {
         let (_, left) = self.until(now);
+        self.tried = Some(now);
         let channel = inside.channel();
         let (mut answer, mut waits) = (None, false);
         let (raw, places) = (&mut self.raw, (&mut self.slot, &mut answer));
@@ -278,6 +285,7 @@ impl<'a> Calling<'a> {
         match made {
             Ok(call) => {
                 self.call = Some(call);
+                self.tried.get_or_insert(now);
                 inside.queue.leave(self.ticket, || now);
                 return ControlFlow::Continue(Made::Yes);
             }
@@ -362,7 +370,10 @@ impl<'a> Calling<'a> {
             _ => false,
         };
         let (mut failed, now) = (RawError::from(failed), clock::now());
-        if again && after(now, AGAIN) < self.until(now).0 {
+        let is_vain = failed.error == CallError::Failed(Failure::Busy) && self.raw.has_body();
+        let tried = self.tried.filter(|_| is_vain).unwrap_or(now);
+        self.took = Duration::from_nanos(now.saturating_since(tried));
+        if again && after(now, AGAIN.max(self.took)) < self.until(now).0 {
             match self.raw.renew(failed.landing.take()) {
                 Ok(()) => {
                     self.note(failed.error);

@@ -3,7 +3,8 @@
 //! They wait in the order in which they came, and none that comes later is made before them. One tries when it is
 //! called: the first of them now and then, and the next when one was made, or was answered. So however many wait, what
 //! they do for it is little. A busy server is asked by one of them at a time, and by two more for each call that it
-//! has answered.
+//! has answered. Where it has refused a payload, which has come all the way then, it is left alone for as long as that
+//! took: so no more than half of the time, and of the way, is spent in vain.
 //!
 //! A task that is called may not come: its executor is free to poll it never. Then others are called in its place.
 
@@ -46,6 +47,8 @@ struct Inside {
     tickets: Ticket,
     /// Whether the server was busy when somebody asked it last.
     busy: bool,
+    /// Until when it is left alone then, unless it answers one.
+    rests: Instant,
     /// How long after the last time the queue is tended again, if it is.
     tended: Option<Duration>,
     /// No call that waits is late before.
@@ -70,6 +73,7 @@ impl Queue {
             absent: BTreeMap::new(),
             tickets: 0,
             busy: false,
+            rests: Instant::from_nanos(0),
             tended: None,
             due: NEVER,
             crowd,
@@ -122,9 +126,10 @@ impl Queue {
         wake(woken);
     }
 
-    /// A call waits because the server was busy.
-    pub(super) fn refused(&self) {
-        self.inside().busy = true;
+    /// A call waits because the server was busy, and is left alone until then.
+    pub(super) fn refused(&self, rests: Instant) {
+        let mut inside = self.inside();
+        (inside.busy, inside.rests) = (true, inside.rests.max(rests));
     }
 
     /// Whether the calls that wait do so for a busy server.
@@ -164,7 +169,7 @@ impl Queue {
         let mut inside = self.inside();
         let mut woken = inside.take_late(now);
         let missed = inside.miss(now);
-        if inside.called.is_empty() {
+        if inside.called.is_empty() && (!inside.busy || inside.rests <= now) {
             // Where one has not come, the next ones may not either.
             woken.extend(inside.call(1.max(2 * missed), now));
         }
@@ -358,7 +363,7 @@ mod tests {
     fn a_busy_server_is_asked_by_one_and_by_two_more_for_each_answer() {
         let (queue, _) = queue();
         let mut calls: Vec<_> = (0..8).map(|_| Call::new(&queue, false)).collect();
-        queue.refused();
+        queue.refused(at(0));
         assert!(queue.is_busy());
         queue.tend(at(100));
         queue.leave(calls[0].ticket, || at(200));
@@ -374,6 +379,25 @@ mod tests {
             queue.leave(call.ticket, || at(400));
         }
         assert!(!queue.is_busy(), "nobody waits for it");
+    }
+
+    #[test]
+    fn a_busy_server_is_left_alone_until_it_answers() {
+        let (queue, _) = queue();
+        let calls: Vec<_> = (0..4).map(|_| Call::new(&queue, false)).collect();
+        queue.refused(at(5000));
+        for micros in [100, 2000, 4999] {
+            queue.tend(at(micros));
+            assert!(may_try(&queue, &calls).is_empty(), "after {micros} us");
+        }
+        queue.tend(at(5000));
+        assert_eq!(may_try(&queue, &calls), [0]);
+        queue.refused(at(20_000));
+        queue.answered(|| at(6000));
+        assert_eq!(may_try(&queue, &calls), [0, 1, 2], "two more: one of those under way was answered");
+        for call in calls {
+            queue.leave(call.ticket, || at(7000));
+        }
     }
 
     #[test]

@@ -205,6 +205,11 @@ impl<'a> Raw<'a> {
         })
     }
 
+    /// Whether it has a payload that is there still.
+    pub(super) fn has_body(&self) -> bool {
+        !self.body.is_empty()
+    }
+
     /// Whether a task would keep others waiting while it makes the call: its body goes only as fast as the server takes
     /// it, for the pool is too short for a copy.
     pub(super) fn waits(&self, node: &mut Node, channel: Channel) -> bool {
