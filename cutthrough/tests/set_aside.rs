@@ -9,14 +9,15 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use cutthrough::am::{Args, Body, CallError, Service, Settings};
-use cutthrough::rpc::{self, Client, Method, Raw, RpcError};
+use cutthrough::am::{Args, Body, CallError, RequestError, Service, Settings};
+use cutthrough::rpc::{self, Client, Method, Raw, RawPending, RpcError};
 use cutthrough::{Config, Landing};
-use two::{Over, PATIENCE, block_on, small};
+use two::{Over, PATIENCE, block_on, small, until};
 
 over_both! {
     other_tasks_go_on_while_a_long_body_is_sent, a_long_body_that_nobody_takes_is_late_in_time,
     a_call_whose_long_body_is_sent_can_be_dropped, long_values_of_several_tasks_come_as_they_are,
+    who_waits_behind_a_long_body_is_late_in_time,
 }
 
 /// More than the receiver lets come unasked and aside.
@@ -112,20 +113,45 @@ fn a_long_body_that_nobody_takes_is_late_in_time(over: Over) {
     assert_eq!(short.expect("a reply").word(0), 100);
 }
 
+/// A call of which the server knows, and whose body it does not take yet.
+fn begun(client: &Client, asked: &AtomicU32, waker: &Waker) -> RawPending<'static> {
+    let mut call = client.start_raw(Raw::new(TAKE).body(Body::Owned(vec![1; LONG])));
+    until("it is sent", || {
+        assert!(Pin::new(&mut call).poll(&mut Context::from_waker(waker)).is_pending());
+        asked.load(Ordering::Relaxed) > 0
+    });
+    call
+}
+
 fn a_call_whose_long_body_is_sent_can_be_dropped(over: Over) {
     let (_server, client, tell, asked) = stubborn(over);
-    let mut call = client.start_raw(Raw::new(TAKE).body(Body::Owned(vec![1; LONG])));
     let since = Instant::now();
-    while asked.load(Ordering::Relaxed) == 0 {
-        assert!(since.elapsed() < PATIENCE, "it is not sent");
-        assert!(Pin::new(&mut call).poll(&mut Context::from_waker(Waker::noop())).is_pending());
-        std::thread::sleep(Duration::from_micros(200));
-    }
+    let call = begun(&client, &asked, Waker::noop());
     assert_eq!(call.cancel(), None);
     assert!(since.elapsed() < PATIENCE / 2, "it has waited for the server");
     drop(tell);
     let short = block_on(client.start_raw(Raw::new(TAKE).body(Body::Copy(&[1; 100]))));
     assert_eq!(short.expect("a reply").word(0), 100);
+}
+
+/// The service's thread, which wakes those that wait, waited for the node itself.
+fn who_waits_behind_a_long_body_is_late_in_time(over: Over) {
+    let (_server, client, tell, asked) = stubborn(over);
+    let call = begun(&client, &asked, Waker::noop());
+    let since = Instant::now();
+    let soon = Duration::from_millis(100);
+    let late = |bytes| {
+        let raw = Raw::new(TAKE).body(Body::Owned(vec![1; bytes])).reply_into(Landing::Buffer(vec![7; 10]));
+        let late = block_on(client.within(soon).start_raw(raw)).map(drop).expect_err("it is late");
+        assert_eq!(late.error, CallError::NotSent(RequestError::TimedOut(soon)));
+        assert_eq!(late.landing, Some(Landing::Buffer(vec![7; 10])), "it is given back");
+    };
+    late(LONG);
+    late(100);
+    assert!(since.elapsed() < PATIENCE / 2, "they have waited for the server");
+    drop(tell);
+    assert_eq!(block_on(call).expect("a reply").word(0) as usize, LONG);
+    assert_eq!(asked.load(Ordering::Relaxed), 1, "they were not sent");
 }
 
 fn long_values_of_several_tasks_come_as_they_are(over: Over) {

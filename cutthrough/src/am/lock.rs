@@ -143,8 +143,21 @@ impl<T> Lock<T> {
         self.try_lock().or_else(|| self.wait(time))
     }
 
+    /// It, as soon as it is free, unless it is to be waited for no more: looked for every so often. What is asked again
+    /// then stands in the queue where it has stood, which `place` says.
+    ///
+    /// # Panics
+    /// If this thread has it.
+    pub(super) fn lock_unless(&self, place: &mut Option<usize>, stops: impl Fn() -> bool) -> Option<Held<'_, T>> {
+        self.try_lock().or_else(|| self.wait_at(place, Duration::MAX, stops))
+    }
+
     #[cold]
     fn wait(&self, time: Duration) -> Option<Held<'_, T>> {
+        self.wait_at(&mut None, time, || false)
+    }
+
+    fn wait_at(&self, place: &mut Option<usize>, time: Duration, stops: impl Fn() -> bool) -> Option<Held<'_, T>> {
         self.assert_elsewhere();
         let _waits = Waits::new(self);
         for _ in 0..LOOKS {
@@ -155,7 +168,10 @@ impl<T> Lock<T> {
         }
         let until = Instant::now().checked_add(time);
         let this = Arc::new(Queued { thread: std::thread::current(), is_called: AtomicBool::new(false) });
-        self.queue().push_back(Arc::clone(&this));
+        let mut queue = self.queue();
+        let at = place.map_or(queue.len(), |place| place.min(queue.len()));
+        queue.insert(at, Arc::clone(&this));
+        drop(queue);
         self.queued.fetch_add(1, Ordering::SeqCst);
         loop {
             if this.is_called.load(Ordering::Acquire) {
@@ -163,11 +179,12 @@ impl<T> Lock<T> {
             }
             // Whoever has left it meanwhile may have overlooked this one.
             if let Some(held) = self.try_lock() {
-                return Some(if self.leave_queue(&this) { held } else { self.held_kept(held) });
+                return Some(if self.leave_queue(&this).is_some() { held } else { self.held_kept(held) });
             }
             let left = until.map_or(NAP, |until| until.saturating_duration_since(Instant::now()));
-            if left.is_zero() {
-                return if self.leave_queue(&this) { None } else { Some(self.take_kept()) };
+            if left.is_zero() || stops() {
+                *place = self.leave_queue(&this);
+                return if place.is_some() { None } else { Some(self.take_kept()) };
             }
             std::thread::park_timeout(left.min(NAP));
         }
@@ -177,13 +194,13 @@ impl<T> Lock<T> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Leaves the queue: false if it was called already.
-    fn leave_queue(&self, this: &Arc<Queued>) -> bool {
+    /// Leaves the queue: where it stood, unless it was called already.
+    fn leave_queue(&self, this: &Arc<Queued>) -> Option<usize> {
         let mut queue = self.queue();
-        let Some(place) = queue.iter().position(|queued| Arc::ptr_eq(queued, this)) else { return false };
+        let place = queue.iter().position(|queued| Arc::ptr_eq(queued, this))?;
         queue.remove(place);
         self.queued.fetch_sub(1, Ordering::SeqCst);
-        true
+        Some(place)
     }
 
     /// Takes what is kept for this thread. Whoever has kept it, or has just looked for it, may have it for a moment.
@@ -312,6 +329,44 @@ mod tests {
         before.sort_unstable();
         // Most times, since this thread may have lost its core before it queued.
         assert!(before[25] <= 4, "{before:?} went before");
+    }
+
+    /// Whoever does something else for a moment is before those that have come later.
+    #[test]
+    fn who_stops_waiting_and_goes_on_keeps_its_place() {
+        let (lock, order) = (Lock::new(()), Mutex::new(Vec::new()));
+        let [stops, stopped] = [(); 2].map(|()| AtomicBool::new(false));
+        let queued = |count| {
+            while lock.queued.load(Ordering::SeqCst) != count {
+                std::thread::yield_now();
+            }
+        };
+        let held = lock.lock();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut place = None;
+                assert!(lock.lock_unless(&mut place, || stops.load(Ordering::SeqCst)).is_none());
+                assert_eq!(place, Some(0));
+                stopped.store(true, Ordering::SeqCst);
+                let held = lock.lock_unless(&mut place, || false).expect("it is free");
+                order.lock().expect("no panic").push(1);
+                drop(held);
+            });
+            queued(1);
+            scope.spawn(|| {
+                let held = lock.lock();
+                order.lock().expect("no panic").push(2);
+                drop(held);
+            });
+            queued(2);
+            stops.store(true, Ordering::SeqCst);
+            while !stopped.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+            queued(2);
+            drop(held);
+        });
+        assert_eq!(order.into_inner().expect("no panic"), [1, 2]);
     }
 
     /// Nor does anybody get it in between who looks for it all the time.

@@ -1,6 +1,7 @@
 //! A node that several threads share, with a thread of its own that serves requests while nobody else does.
 
 mod driving;
+mod sleepers;
 
 use std::collections::VecDeque;
 use std::io::{Read as _, Write as _};
@@ -18,6 +19,7 @@ use cutthrough_node::process::Process;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 pub(crate) use driving::Driving;
+pub(crate) use sleepers::Access;
 
 use super::lock::{Held, NodeLock};
 use super::serve::{nanos, upcall};
@@ -36,7 +38,7 @@ const LOOKS: u32 = 128;
 
 /// What the thread does for somebody who cannot wait for it. It is not in the way of those who use the node but for
 /// while it uses it itself.
-type Errand = Box<dyn FnOnce(&NodeLock) + Send>;
+type Errand = Box<dyn FnOnce(&Access<'_>) + Send>;
 
 /// Who is told of events that no handler takes.
 type Told = Box<dyn FnMut(&mut Node, Event) + Send>;
@@ -294,7 +296,7 @@ impl Service {
     }
 
     /// Has the thread do something that may take a while. A child that forks has no such thread.
-    pub(crate) fn leave_to_thread(&self, errand: impl FnOnce(&NodeLock) + Send + 'static) {
+    pub(crate) fn leave_to_thread(&self, errand: impl FnOnce(&Access<'_>) + Send + 'static) {
         if !self.process.is_this() {
             return;
         }
@@ -304,8 +306,7 @@ impl Service {
 
     /// Has the thread wake a task when this time has come.
     pub(crate) fn wake_at(&self, due: Instant, waker: Waker) {
-        self.shared.sleepers.lock().unwrap_or_else(PoisonError::into_inner).push((due, waker));
-        self.shared.ring();
+        self.shared.wake_at(due, waker);
     }
 
     /// Takes the thread's place for a moment: until this is dropped, what comes is noticed by who has it.
@@ -418,7 +419,7 @@ impl Shared {
         let many = errands().len();
         for _ in 0..many {
             let Some(errand) = errands().pop_front() else { break };
-            upcall(|| errand(&self.node));
+            upcall(|| errand(&self.access()));
         }
         many
     }
@@ -426,18 +427,6 @@ impl Shared {
     /// At the end, those that are there and what they leave: nobody has the service any more who could post.
     fn finish_errands(&self) {
         while self.run_errands() > 0 {}
-    }
-
-    /// Wakes those whose time has come: how long it is until the next one's.
-    fn wake_sleepers(&self) -> Option<Duration> {
-        let now = clock::now();
-        let mut sleepers = self.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
-        let due: Vec<Waker> = sleepers.extract_if(.., |(due, _)| *due <= now).map(|(_, waker)| waker).collect();
-        let next = sleepers.iter().map(|(due, _)| *due).min();
-        // Whoever is woken may want to be woken again.
-        drop(sleepers);
-        due.into_iter().for_each(|waker| upcall(|| waker.wake()));
-        next.map(|due| Duration::from_nanos(due.saturating_since(now)))
     }
 
     /// One round of the thread, where there is none.
@@ -540,7 +529,7 @@ impl Shared {
                     continue;
                 }
             }
-            let mut node = self.node.lock();
+            let mut node = self.lock_awake();
             let came = Self::take_in(&mut node, &mut event);
             let now = node.look(true);
             if came {
