@@ -93,8 +93,8 @@ pub(crate) use event::with_words;
 pub use event::{Call, CallError, Ended, Event, Failed, Reply, RequestError, ServiceError, Unanswered};
 pub use request::Request;
 pub(crate) use serve::{nanos, upcall};
-pub(crate) use service::Driving;
 pub use service::Service;
+pub(crate) use service::{Driving, Long, Place};
 pub use way::Body;
 
 use crate::Endpoint;

@@ -96,8 +96,10 @@
 //!
 //! [`Client::start_connect`] and calls by [`Client::start`] and [`Client::start_raw`] keep no other task waiting, nor
 //! does dropping them. A body of private memory that is longer than the [pool](crate::Config::pool_bytes) goes only as
-//! fast as the server takes it: a thread of its own sends it, and other calls of the node wait meanwhile. Borrowed
-//! memory is copied for that thread; give it away ([`Body::Owned`](crate::am::Body::Owned)) where that is too much.
+//! fast as the server takes it: another thread sends it, and other calls of the node wait meanwhile. A service has one
+//! thread for all such bodies, which it sends one after the other; there is none while there is nothing to send.
+//! Borrowed memory is copied for that thread; give it away ([`Body::Owned`](crate::am::Body::Owned)) where that is too
+//! much.
 //!
 //! These may keep others waiting: [`Client::connect`], for the server's
 //! answer, [`Client::call`] and [`Client::call_raw`], [`Client::page`] and [`Service::with`](crate::am::Service::with),

@@ -6,7 +6,7 @@ mod two;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use cutthrough::am::{Args, Body, CallError, RequestError, Service, Settings};
@@ -17,7 +17,8 @@ use two::{Over, PATIENCE, block_on, small, until};
 over_both! {
     other_tasks_go_on_while_a_long_body_is_sent, a_long_body_that_nobody_takes_is_late_in_time,
     a_call_whose_long_body_is_sent_can_be_dropped, long_values_of_several_tasks_come_as_they_are,
-    who_waits_behind_a_long_body_is_late_in_time,
+    who_waits_behind_a_long_body_is_late_in_time, a_waker_that_panics_keeps_no_other_long_body_from_being_sent,
+    who_sends_a_long_body_has_no_hold_of_the_service,
 }
 
 /// More than the receiver lets come unasked and aside.
@@ -27,6 +28,12 @@ const TAKE: u16 = 20;
 /// A server that takes no long body before it is told to: the service, the caller's client, who tells it, and how often
 /// it has been asked.
 fn stubborn(over: Over) -> (Service, Client, mpsc::Sender<()>, Arc<AtomicU32>) {
+    let (server, _, client, tell, asked) = stubborn_server(over);
+    (server, client, tell, asked)
+}
+
+/// The same, and the caller's service.
+fn stubborn_server(over: Over) -> (Service, Arc<Service>, Client, mpsc::Sender<()>, Arc<AtomicU32>) {
     let (mut node, address) = over.listening(small(), Settings::default());
     let (tell, told) = mpsc::channel();
     let (told, asked) = (Mutex::new(told), Arc::new(AtomicU32::new(0)));
@@ -43,8 +50,8 @@ fn stubborn(over: Over) -> (Service, Client, mpsc::Sender<()>, Arc<AtomicU32>) {
     let server = Service::spawn(node, |_| ()).expect("a thread");
     let config = Config { pool_bytes: 64 << 10, deadline: PATIENCE, ..small() };
     let service = Arc::new(Service::spawn(Over::node(config, Settings::default()), |_| ()).expect("a thread"));
-    let client = Client::connect(service, &address, PATIENCE).expect("a channel");
-    (server, client.within(PATIENCE), tell, asked)
+    let client = Client::connect(Arc::clone(&service), &address, PATIENCE).expect("a channel");
+    (server, service, client.within(PATIENCE), tell, asked)
 }
 
 /// Awaits both on this thread, each polled when the other lets it.
@@ -152,6 +159,37 @@ fn who_waits_behind_a_long_body_is_late_in_time(over: Over) {
     drop(tell);
     assert_eq!(block_on(call).expect("a reply").word(0) as usize, LONG);
     assert_eq!(asked.load(Ordering::Relaxed), 1, "they were not sent");
+}
+
+struct Panics;
+
+impl Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        panic!("as it shall");
+    }
+}
+
+fn a_waker_that_panics_keeps_no_other_long_body_from_being_sent(over: Over) {
+    let (_server, client, tell, asked) = stubborn(over);
+    let call = begun(&client, &asked, &Waker::from(Arc::new(Panics)));
+    drop(tell);
+    let next = block_on(client.start_raw(Raw::new(TAKE).body(Body::Owned(vec![1; LONG]))));
+    assert_eq!(next.expect("a reply").word(0) as usize, LONG);
+    assert_eq!(block_on(call).expect("a reply").word(0) as usize, LONG);
+}
+
+/// Until the server had taken the body, nobody could have the service to itself and stop it.
+fn who_sends_a_long_body_has_no_hold_of_the_service(over: Over) {
+    let (_server, service, client, tell, asked) = stubborn_server(over);
+    let call = begun(&client, &asked, Waker::noop());
+    drop((call, client));
+    until("nobody else has the service", || Arc::strong_count(&service) == 1);
+    assert_eq!(asked.load(Ordering::Relaxed), 1, "the server has not taken the body");
+    let service = Arc::into_inner(service).expect("nobody else has it");
+    let stopping = std::thread::spawn(move || service.stop());
+    drop(tell);
+    let node = stopping.join().expect("no panic").expect("nobody else has the node");
+    drop(node);
 }
 
 fn long_values_of_several_tasks_come_as_they_are(over: Over) {

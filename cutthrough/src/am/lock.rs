@@ -130,7 +130,7 @@ impl<T> Lock<T> {
     }
 
     /// Whether this thread has it. What it reads of another thread's is never this one's number.
-    fn is_this_threads(&self) -> bool {
+    pub(super) fn is_this_threads(&self) -> bool {
         let this = this_thread();
         this != 0 && self.owner.load(Ordering::Relaxed) == this
     }

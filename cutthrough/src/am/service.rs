@@ -1,6 +1,7 @@
 //! A node that several threads share, with a thread of its own that serves requests while nobody else does.
 
 mod driving;
+mod long;
 mod sleepers;
 
 use std::collections::VecDeque;
@@ -19,6 +20,8 @@ use cutthrough_node::process::Process;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 pub(crate) use driving::Driving;
+use long::Line;
+pub(crate) use long::{Long, Place};
 pub(crate) use sleepers::Access;
 
 use super::lock::{Held, NodeLock};
@@ -52,6 +55,8 @@ struct Shared {
     errands: Mutex<VecDeque<Errand>>,
     /// Whom the thread wakes, and when.
     sleepers: Mutex<Vec<(Instant, Waker)>>,
+    /// What may keep the node for long.
+    line: Arc<Line>,
     summons: Arc<Summons>,
     /// The tasks that wait for calls and are about to run.
     crowd: Arc<Crowd>,
@@ -175,6 +180,7 @@ impl Service {
             pool_bytes,
             errands: Mutex::default(),
             sleepers: Mutex::default(),
+            line: Arc::default(),
             summons,
             crowd: Arc::default(),
             over: AtomicBool::new(false),
@@ -309,17 +315,28 @@ impl Service {
         self.shared.wake_at(due, waker);
     }
 
+    /// Has something done, until then, that may keep the node for long, by a thread that nobody else waits for: where
+    /// it stands. `None` where there is no such thread: the system gives none just now, or this is a child that forks.
+    pub(crate) fn do_long(&self, until: Instant, long: Arc<dyn Long>) -> Option<Place> {
+        if self.process.is_this() { self.shared.do_long(until, long) } else { None }
+    }
+
+    /// Nobody waits any more for what stands there.
+    pub(crate) fn leave_long(&self, place: Place) {
+        self.shared.leave_long(place);
+    }
+
     /// Takes the thread's place for a moment: until this is dropped, what comes is noticed by who has it.
     pub(crate) fn driving(&self) -> Driving<'_> {
-        self.shared.drivers.fetch_add(1, Ordering::SeqCst);
-        Driving { shared: &self.shared, is_content: false }
+        Driving::new(&self.shared)
     }
 
     /// Ends the thread and gives the node back, unless somebody else still shares it. Answers that were given before
-    /// are sent first, as far as there is room for them; the same where a service is dropped.
+    /// are sent first, as far as there is room for them; the same where a service is dropped. Waits for what is just
+    /// sent for an awaited call of [`rpc`](crate::rpc), as dropping it does not.
     #[must_use]
     pub fn stop(mut self) -> Option<Node> {
-        self.end();
+        self.end(true);
         let shared = Arc::clone(&self.shared);
         drop(self);
         let mut node = Arc::into_inner(shared)?.node.into_inner();
@@ -328,14 +345,17 @@ impl Service {
         Some(node)
     }
 
-    fn end(&mut self) {
+    /// Ends the thread. `waits`: also for what keeps the node for long; else both end by themselves later.
+    fn end(&mut self, waits: bool) {
         if !self.process.is_this() {
             return;
         }
+        let is_left = self.shared.line.end(waits && !self.shared.node.is_this_threads());
         self.shared.over.store(true, Ordering::Release);
         self.shared.ring();
         // A continuation may be the last to hold what holds the service; its thread cannot wait for itself.
-        if let Some(thread) = self.thread.take().filter(|thread| thread.thread().id() != std::thread::current().id()) {
+        let ends = |thread: &JoinHandle<()>| !is_left && thread.thread().id() != std::thread::current().id();
+        if let Some(thread) = self.thread.take().filter(ends) {
             let _ = thread.join();
         } else if clock::is_simulated() {
             self.shared.finish_errands();
@@ -348,7 +368,7 @@ impl Service {
 
 impl Drop for Service {
     fn drop(&mut self) {
-        self.end();
+        self.end(false);
     }
 }
 
@@ -560,7 +580,8 @@ impl Shared {
         }
         // Whoever gets the node finds nothing left to be done; and who has been answered by now hears so.
         self.finish_errands();
-        if let Some(mut node) = self.node.try_lock() {
+        let free = if self.line.was_left() { Some(self.lock_awake()) } else { self.node.try_lock() };
+        if let Some(mut node) = free {
             upcall(|| {
                 node.tend();
             });

@@ -1,8 +1,12 @@
 //! Calls of tasks that would keep others of their executor waiting: a body that is longer than the pool goes only as
-//! fast as the server takes it, so a thread of its own sends it. That waits in the line of those that want the node,
-//! and has it, as a thread does that makes such a call and waits for it.
+//! fast as the server takes it, so another thread sends it. A service has one for all such calls, which takes them in
+//! the order in which they came. It waits in the line of those that want the node, and has it, as a thread does that
+//! makes such a call and waits for it.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::any::Any;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -11,56 +15,62 @@ use cutthrough_node::clock;
 use cutthrough_node::incoming::Channel;
 
 use super::raw::Raw;
-use crate::am::{Call, Continuation, Node, RequestError, Service, Taker};
+use crate::am::{Call, Continuation, Long, Node, Place, RequestError, Service, Taker, upcall};
 
 /// What has come of a call that another thread was to make: not that it was made, if the node was not free in time.
 type Made = Option<Result<Call, RequestError>>;
 
 /// How far that is.
-#[derive(Debug)]
 enum State {
-    /// The thread has not begun.
-    Given(Box<Raw<'static>>),
-    /// It sends.
+    /// It stands in line: what it is, and where its answer is left.
+    Given(Box<Raw<'static>>, Arc<dyn Taker>),
+    /// The thread sends.
     Taken,
-    /// It has tried, and gives the call back.
+    /// It was tried, or its time was over before, and is given back.
     Tried(Made, Box<Raw<'static>>),
+    /// To send it has panicked, with this.
+    Panicked(Box<dyn Any + Send>),
     /// Nobody waits for it any more.
     GivenUp,
 }
 
 /// A call that another thread makes.
-#[derive(Debug)]
 pub(super) struct Aside {
     channel: Channel,
+    /// When its time is over.
+    until: Instant,
+    /// Where it stands in line.
+    place: OnceLock<Place>,
     inside: Mutex<(State, Option<Waker>)>,
-    /// Told when the thread has tried, or nobody waits any more.
-    over: Condvar,
+}
+
+impl fmt::Debug for Aside {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Aside").field("channel", &self.channel).finish_non_exhaustive()
+    }
 }
 
 impl Aside {
-    /// Has a thread of its own make this call, and leave the answer where it says. The call comes back where the system
+    /// Has another thread make this call, and leave the answer where it says. The call comes back where the system
     /// gives no thread just now.
     #[allow(clippy::result_large_err, reason = "the error gives the call back")]
     pub(super) fn send<'a>(
-        service: &Arc<Service>,
+        service: &Service,
         raw: Raw<'a>,
         taker: Arc<dyn Taker>,
         (channel, until): (Channel, Instant),
         waker: &Waker,
     ) -> Result<Arc<Self>, Raw<'a>> {
         // To copy a waker may run anything.
-        let state = (State::Given(Box::new(raw.into_owned())), Some(waker.clone()));
-        let aside = Arc::new(Self { channel, inside: Mutex::new(state), over: Condvar::new() });
-        let (its, uses) = (Arc::clone(&aside), Arc::clone(service));
-        let named = |name: &str| std::thread::Builder::new().name(name.into());
-        // The service's thread would wait for the node, as long as the other has it.
-        let times = Arc::clone(&aside);
-        let timer = named("cutthrough-time").spawn(move || times.watch(until));
-        let sender = timer.and_then(|_| named("cutthrough-long").spawn(move || its.run(&uses, taker, until)));
-        match sender {
-            Ok(_) => Ok(aside),
-            Err(_) => match aside.give_up() {
+        let state = (State::Given(Box::new(raw.into_owned()), taker), Some(waker.clone()));
+        let aside = Arc::new(Self { channel, until, place: OnceLock::new(), inside: Mutex::new(state) });
+        let long: Arc<dyn Long> = Arc::<Self>::clone(&aside);
+        match service.do_long(until, long) {
+            Some(place) => {
+                let _ = aside.place.set(place);
+                Ok(aside)
+            }
+            None => match aside.give_up(service) {
                 Some((_, raw)) => Err(raw),
                 None => unreachable!("no thread has taken it"),
             },
@@ -76,88 +86,114 @@ impl Aside {
         self.channel
     }
 
-    fn run(&self, service: &Service, taker: Arc<dyn Taker>, until: Instant) {
-        let left = || Duration::from_nanos(until.saturating_since(clock::now()));
-        let driving = service.driving();
-        let made = driving.with_in(left(), |node| self.make(node, taker, left()));
-        driving.leave(false);
-        if made.is_none() {
-            // Others had the node all the time.
-            let mut inside = self.lock();
-            inside.0 = match std::mem::replace(&mut inside.0, State::GivenUp) {
-                State::Given(raw) => State::Tried(None, raw),
-                state => state,
-            };
-        }
-        self.wake_task();
+    /// When its time is over.
+    pub(super) const fn until(&self) -> Instant {
+        self.until
     }
 
-    /// Makes the call, unless nobody waits for it any more.
-    fn make(&self, node: &mut Node, taker: Arc<dyn Taker>, left: Duration) {
+    /// What has come of it, and the call. Else `waker` is woken when that is known, and when its time is over.
+    ///
+    /// # Panics
+    /// As to send it has, on the other thread.
+    pub(super) fn take(&self, waker: &Waker) -> Option<(Made, Raw<'static>)> {
+        let waker = waker.clone();
         let mut inside = self.lock();
-        let mut raw = match std::mem::replace(&mut inside.0, State::Taken) {
-            State::Given(raw) => raw,
-            // What was given up stays so: its timer ends by that.
+        let state = std::mem::replace(&mut inside.0, State::GivenUp);
+        let (before, tried) = match state {
+            State::Tried(made, raw) => (inside.1.take(), Some((made, *raw))),
+            State::Panicked(with) => {
+                drop(inside);
+                resume_unwind(with)
+            }
+            State::GivenUp => {
+                drop(inside);
+                panic!("a call was polled after it had panicked")
+            }
+            waits => {
+                inside.0 = waits;
+                (inside.1.replace(waker), None)
+            }
+        };
+        drop(inside);
+        // To drop one may run anything, too.
+        drop(before);
+        tried
+    }
+
+    /// Nobody waits for it any more. What has come of it, and the call, if that is known. Else the thread gives it up.
+    pub(super) fn give_up(&self, service: &Service) -> Option<(Made, Raw<'static>)> {
+        if let Some(place) = self.place.get() {
+            service.leave_long(*place);
+        }
+        let mut inside = self.lock();
+        let (state, waker) = (std::mem::replace(&mut inside.0, State::GivenUp), inside.1.take());
+        drop(inside);
+        drop(waker);
+        match state {
+            State::Given(raw, _) => Some((None, *raw)),
+            State::Tried(made, raw) => Some((made, *raw)),
+            State::Panicked(with) => {
+                upcall(|| drop(with));
+                None
+            }
+            State::Taken | State::GivenUp => None,
+        }
+    }
+
+    fn wake_task(&self) {
+        let waker = self.lock().1.take();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl Long for Aside {
+    /// Makes the call, unless nobody waits for it any more.
+    fn run(&self, node: &mut Node) {
+        let mut inside = self.lock();
+        let (mut raw, taker) = match std::mem::replace(&mut inside.0, State::Taken) {
+            State::Given(raw, taker) => (raw, taker),
+            // What was given up, or is late, stays so.
             state => {
                 inside.0 = state;
                 return;
             }
         };
         drop(inside);
-        let made = raw.ask(node, self.channel, left, Some(Continuation::Leave(taker)));
+        let left = Duration::from_nanos(self.until.saturating_since(clock::now()));
+        // Whoever waits for it hears of a panic, as if it had made the call itself.
+        let asks = AssertUnwindSafe(|| raw.ask(node, self.channel, left, Some(Continuation::Leave(taker))));
+        let made = catch_unwind(asks);
         let mut inside = self.lock();
         if !matches!(inside.0, State::GivenUp) {
-            inside.0 = State::Tried(Some(made), raw);
+            inside.0 = match made {
+                Ok(made) => State::Tried(Some(made), raw),
+                Err(with) => State::Panicked(with),
+            };
             return;
         }
         drop(inside);
-        if let Ok(call) = made {
-            node.give_up(call, false);
+        match made {
+            Ok(Ok(call)) => drop(node.give_up(call, false)),
+            Ok(Err(_)) => {}
+            Err(with) => upcall(|| drop(with)),
         }
     }
 
-    /// What has come of it, and the call. Else `waker` is woken when that is known, and when its time is over.
-    pub(super) fn take(&self, waker: &Waker) -> Option<(Made, Raw<'static>)> {
-        let waker = waker.clone();
-        let mut inside = self.lock();
-        if !matches!(inside.0, State::Tried(..)) {
-            let before = inside.1.replace(waker);
-            drop(inside);
-            // To drop one may run anything, too.
-            drop(before);
-            return None;
-        }
-        drop(inside);
-        self.give_up()
-    }
-
-    /// Nobody waits for it any more. What has come of it, and the call, if that is known. Else the thread gives it up.
-    pub(super) fn give_up(&self) -> Option<(Made, Raw<'static>)> {
-        let mut inside = self.lock();
-        let (state, waker) = (std::mem::replace(&mut inside.0, State::GivenUp), inside.1.take());
-        drop(inside);
-        self.over.notify_all();
-        drop(waker);
-        match state {
-            State::Given(raw) => Some((None, *raw)),
-            State::Tried(made, raw) => Some((made, *raw)),
-            State::Taken | State::GivenUp => None,
-        }
-    }
-
-    /// Wakes the task when its time is over, unless that has an end before.
-    fn watch(&self, until: Instant) {
-        let left = Duration::from_nanos(until.saturating_since(clock::now()));
-        let waits = |inside: &mut (State, _)| matches!(inside.0, State::Given(_) | State::Taken);
-        drop(self.over.wait_timeout_while(self.lock(), left, waits));
+    fn is_over(&self) {
         self.wake_task();
     }
 
-    fn wake_task(&self) {
-        self.over.notify_all();
-        let waker = self.lock().1.take();
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+    fn is_late(&self) {
+        let mut inside = self.lock();
+        let (state, taker) = match std::mem::replace(&mut inside.0, State::GivenUp) {
+            State::Given(raw, taker) => (State::Tried(None, raw), Some(taker)),
+            state => (state, None),
+        };
+        inside.0 = state;
+        drop(inside);
+        drop(taker);
+        self.wake_task();
     }
 }

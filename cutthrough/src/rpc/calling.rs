@@ -1,5 +1,8 @@
 //! A call: made, waited for, made again where that may be, and cancelled.
 
+#[cfg(test)]
+mod tests;
+
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -249,19 +252,25 @@ impl<'a> Calling<'a> {
 
     /// Goes on with a call that another thread makes, or has made.
     fn look_aside(&mut self, inside: &Arc<Inside>, context: &Context<'_>) -> Poll<Result<Reply, RawError>> {
-        let Some(aside) = &self.aside else { return Poll::Pending };
-        let channel = aside.channel();
-        if let Some((made, raw)) = aside.take(context.waker()) {
+        let Some(aside) = self.aside.clone() else { return Poll::Pending };
+        let is_over = clock::now() >= aside.until();
+        let tried = match aside.take(context.waker()) {
+            // What has only waited until now ends as one for which the node was not free in time.
+            None if is_over => aside.give_up(&inside.service),
+            tried => tried,
+        };
+        if let Some((made, raw)) = tried {
             (self.aside, self.raw) = (None, raw);
             let driving = inside.service.driving();
-            let outcome = self.go_on(inside, &driving, Tried { channel, made, answer: None }, context);
+            let tried = Tried { channel: aside.channel(), made, answer: None };
+            let outcome = self.go_on(inside, &driving, tried, context);
             driving.leave(outcome.is_ready());
             return outcome;
         }
-        let now = clock::now();
-        if now < self.until(now).0 {
+        if !is_over {
             return Poll::Pending;
         }
+        // The other thread has it still, and gives it up, and its place with it.
         let landing = self.stop(inside, true);
         Poll::Ready(Err(RawError::new(CallError::Late, landing)))
     }
@@ -399,7 +408,7 @@ impl<'a> Calling<'a> {
         inside.queue.leave(self.ticket, clock::now);
         if let Some(aside) = self.aside.take() {
             // Where the other thread has it still, that gives it up, and its place with it.
-            let (made, raw) = aside.give_up()?;
+            let (made, raw) = aside.give_up(&inside.service)?;
             (self.raw, self.call) = (raw, made.and_then(Result::ok));
         }
         let Some(call) = self.call.take() else { return self.raw.take_landing() };

@@ -158,10 +158,13 @@ impl Client {
     /// poll that finds room, and the node in use by no other thread. Dropped before it is done, the call is cancelled.
     ///
     /// A poll waits for nobody. What is asked, where it is longer than the pool
-    /// ([`Config::pool_bytes`](crate::Config::pool_bytes)), goes only as fast as the server takes it: a thread of its
-    /// own sends it, which has the node until the server has taken all of it, or takes nothing of it within
-    /// [`Config::deadline`](crate::Config::deadline). Other calls of the node wait meanwhile. The call ends with its
-    /// time, or when it is dropped, all the same. In simulated time, where there are no threads, the poll waits itself.
+    /// ([`Config::pool_bytes`](crate::Config::pool_bytes)), goes only as fast as the server takes it: another thread
+    /// sends it, one for all such calls of the service, in the order in which they came. It has the node until the
+    /// server has taken all of it, or takes nothing of it within [`Config::deadline`](crate::Config::deadline). Other
+    /// calls of the node wait meanwhile. The call ends with its time, or when it is dropped, all the same: with
+    /// [`RequestError::TimedOut`] if it has only waited for others, and was not sent. If the service is dropped
+    /// meanwhile, it ends when that is over; [`Service::stop`] waits for it. In simulated time, where there are no
+    /// threads, the poll waits itself.
     pub fn start<Q: Message, R: Message>(&self, method: Method<Q, R>, asked: &Q) -> Pending<R> {
         Pending::new(self.start_raw(Raw::of(method, asked)))
     }

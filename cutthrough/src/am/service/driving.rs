@@ -12,12 +12,17 @@ const TAKEN_IN: u32 = 256;
 
 /// Somebody drives the node in place of the thread.
 pub(crate) struct Driving<'a> {
-    pub(super) shared: &'a Shared,
+    shared: &'a Shared,
     /// Whether it waits for nothing more.
-    pub(super) is_content: bool,
+    is_content: bool,
 }
 
-impl Driving<'_> {
+impl<'a> Driving<'a> {
+    pub(super) fn new(shared: &'a Shared) -> Self {
+        shared.drivers.fetch_add(1, Ordering::SeqCst);
+        Self { shared, is_content: false }
+    }
+
     /// Uses the node, unless somebody else does just now.
     pub(crate) fn try_with<R>(&self, work: impl FnOnce(&mut Node) -> R) -> Option<R> {
         self.shared.node.try_lock().map(|mut node| work(&mut node))
