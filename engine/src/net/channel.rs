@@ -16,6 +16,7 @@ use cutthrough_wire::frame::{Header, Kind, LIMITS_BYTES, Limits, Malformed, Note
 use cutthrough_wire::seal::Seal;
 
 use self::reach::Reach;
+use self::times::Stands;
 use super::grants::Distance;
 use super::inbox::{Bytes, Inbox, Reading};
 use super::memory::{Memory, bytes_of, front};
@@ -185,8 +186,8 @@ pub(super) struct Channel<M: Memory> {
     /// Whether the last frame had landed in a place that its message did not get.
     pub(super) guess_failed: bool,
     pub(super) end: End,
-    /// Since when it is to end, or something of its messages last arrived.
-    pub(super) ends_since: Option<Instant>,
+    /// For how long it has made no progress, once it is to end.
+    stands: Option<Stands>,
     /// Whether the other side has said that it ends it.
     pub(super) is_closed_there: bool,
     /// When the timer of this channel is set for, so that it is not set twice.
@@ -274,7 +275,7 @@ impl<M: Memory> Channel<M> {
             let_go: false,
             guess_failed: false,
             end: End::None,
-            ends_since: None,
+            stands: None,
             is_closed_there: false,
             timer_set: None,
             changed: false,

@@ -8,6 +8,7 @@ use super::super::Tally;
 use super::super::memory::{Load, Memory};
 use super::super::outbox::{Content, Outbox, widen};
 use super::reach::Reach;
+use super::times::Stands;
 use super::{Channel, End, RANGES};
 use crate::check::Breach;
 use crate::flow::rtt::Rtt;
@@ -95,7 +96,7 @@ impl<M: Memory> Channel<M> {
             content => {
                 if content.is_of_messages() {
                     self.strides += 1;
-                    self.ends_since = self.ends_since.map(|_| now);
+                    self.stands = self.stands.map(|_| Stands::since(now));
                     self.ways.iter_mut().for_each(|ways| ways.comes_through());
                 }
                 if matches!(content, Content::Open { .. } | Content::Data { .. }) {

@@ -10,6 +10,35 @@ use crate::time::Instant;
 
 /// Probe time-outs in a row after which the way is suspected.
 const WAY_FAILS: u32 = 2;
+/// Between two looks no more of the deadline is over than one of so many parts, however long that was.
+const PARTS: u64 = 4;
+
+/// How long a channel that is to end has made no progress. Time in which nobody has looked counts for little: this
+/// machine, or this process, may have been stopped, and the peer with it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stands {
+    looked: Instant,
+    ns: u64,
+}
+
+impl Stands {
+    /// It begins to be counted now, or anew.
+    pub(super) const fn since(now: Instant) -> Self {
+        Self { looked: now, ns: 0 }
+    }
+
+    /// Whether that is as long as the deadline by now.
+    fn look(&mut self, now: Instant, deadline_ns: u64) -> bool {
+        self.ns += now.saturating_since(self.looked).min(deadline_ns.div_ceil(PARTS));
+        self.looked = self.looked.max(now);
+        self.ns >= deadline_ns
+    }
+
+    /// When it will be, if somebody looks often enough.
+    const fn over(&self, deadline_ns: u64) -> Instant {
+        self.looked.after(deadline_ns.saturating_sub(self.ns))
+    }
+}
 
 impl<M: Memory> Channel<M> {
     /// When this channel has to be looked at next, though nothing comes.
@@ -35,8 +64,8 @@ impl<M: Memory> Channel<M> {
         if let Some(until) = self.quiet.until() {
             next = next.min(until);
         }
-        if let Some(since) = self.ends_since {
-            next = next.min(since.after(settings.deadline_ns));
+        if let Some(stands) = &self.stands {
+            next = next.min(stands.over(settings.deadline_ns));
         }
         next
     }
@@ -67,7 +96,7 @@ impl<M: Memory> Channel<M> {
         if self.questions >= QUESTIONS && now.saturating_since(self.heard) >= silence_ns {
             return Some(if matches!(self.end, End::Here { .. }) { Ending::Here } else { Ending::Silent });
         }
-        if self.ends_since.is_some_and(|since| now.saturating_since(since) >= settings.deadline_ns) {
+        if self.stands.as_mut().is_some_and(|stands| stands.look(now, settings.deadline_ns)) {
             // The other side is there, but takes nothing; or it has closed, and does not send what it has counted.
             return Some(if matches!(self.end, End::Here { .. }) { Ending::Here } else { Ending::Peer });
         }
@@ -165,7 +194,7 @@ impl<M: Memory> Channel<M> {
     /// From now on it is counted for how long it makes no progress, if it is to end.
     pub(in crate::net) fn begins_to_end(&mut self, now: Instant) {
         if self.end != End::None {
-            self.ends_since.get_or_insert(now);
+            self.stands.get_or_insert(Stands::since(now));
         }
     }
 
