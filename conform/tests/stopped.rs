@@ -77,3 +77,27 @@ fn what_was_sent_before_a_close_arrives_after_a_stop() {
     };
     assert_eq!((reason, came), (CloseReason::Peer, sent));
 }
+
+/// A call that was answered in time is answered, also if its caller comes back from a sleep when its time is over.
+#[test]
+fn an_answer_that_came_in_time_counts_though_its_caller_looks_late() {
+    let time = Time::begin(2);
+    let network = Network::new(2, Wire { latency: Duration::from_millis(10), ..Wire::default() });
+    let (mut a, mut b) = (endpoint(&network, A), endpoint(&network, B));
+    b.listen(AT_B).expect("a free port");
+    let begun = cutthrough::now();
+    a.begin_connect(AT_B, Duration::from_millis(100)).expect("a call");
+    // Who calls is asked first whether he does: by then he has said so, and is about to be let in.
+    until(&time, begun + Duration::from_millis(30), || assert!(a.poll().is_none() && b.poll().is_none()));
+    assert!(a.arm());
+    until(&time, begun + Duration::from_millis(200), || assert!(b.poll().is_none()));
+    let event = (0..100).find_map(|_| a.poll()).expect("what has become of it");
+    let Event::Connected(_, Ok(channel)) = event else { panic!("{event:?}") };
+    a.send(channel, b"here").expect("sent");
+    let mut events = Vec::new();
+    until(&time, begun + Duration::from_millis(300), || {
+        assert!(a.poll().is_none());
+        events.extend(b.poll());
+    });
+    assert!(matches!(&events[..], [Event::Opened(_), Event::Message(_)]), "{events:?}");
+}

@@ -354,7 +354,10 @@ impl Node {
             Stage::Outside(path) => Some(AddressError::Busy(path.clone()).into()),
             Stage::Said { .. } => Some(ConnectError::Timeout(call.timeout)),
             Stage::Queued(..) => Some(UdpCallError::Silence(call.timeout).into()),
-            Stage::Net(_, index) => Some(self.net.as_ref()?.give_up(*index, call.timeout)?.into()),
+            Stage::Net(_, index) => {
+                let net = self.net.as_ref().filter(|net| !net.is_answered(*index))?;
+                Some(net.give_up(*index, call.timeout)?.into())
+            }
             Stage::Over => None,
         }
     }

@@ -18,6 +18,8 @@ use crate::shm::link::CloseReason;
 /// How long a channel that nobody waits for may look for the ways that its endpoint's address asks for, in nanoseconds:
 /// messages wait meanwhile, on other channels too.
 const WAY_NS: u64 = 500_000_000;
+/// Looks at what has come, behind which the answer to a call may lie, before that is given up.
+const LOOKS: u32 = 64;
 
 /// Why a call over UDP has failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -176,6 +178,19 @@ impl Udp {
         let mut core = self.enter();
         core.turn(None);
         core.answers()
+    }
+
+    /// Whether a call has been answered by what has come, and nobody was told of it. Who looks late may not have taken
+    /// that in.
+    pub(crate) fn is_answered(&self, index: usize) -> bool {
+        let mut core = self.enter();
+        for _ in 0..LOOKS {
+            let any = core.turn(None);
+            if !any || core.net.has_answer(index) {
+                break;
+            }
+        }
+        core.net.has_answer(index)
     }
 
     /// Ends a call that was begun `timeout` ago: why it has failed. `None` if it has been answered.
