@@ -25,6 +25,8 @@ fn other_side() {
         "fork-calls" => forks::fork_calls(address, say),
         "fork-closes" => forks::fork_closes(address, say),
         "fork-crowded" => forks::fork_crowded(address, say),
+        "goes" => slow::goes(address, say),
+        "takes-late" => slow::takes_late(address, say),
         part if part.starts_with("goes-on") => slow::goes_on_after_stops(part, address, say),
         "interrupted" => signals::interrupted(address, say),
         "little-memory" => limits::little_memory(address, say),

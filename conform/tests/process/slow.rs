@@ -164,3 +164,59 @@ fn who_is_stopped_with_its_peer_or_alone_takes_nobody_for_stuck() {
         assert_eq!(said, ["gone", "Peer"], "{stopped} stopped, over {address}");
     }
 }
+
+/// Payloads that are on their way when their sender goes, how long each is, and a while.
+const LATE: usize = 4;
+const LATE_BYTES: usize = 512 << 10;
+const WHILE: Duration = Duration::from_millis(250);
+
+/// The part that sends what nobody takes at first, and goes.
+pub(crate) fn goes(address: &str, say: impl Fn(&str)) {
+    let mut endpoint = Endpoint::open(Config { staging_bytes: 8 << 20, ..config() }).expect("an endpoint");
+    let channel = endpoint.connect(address, PATIENCE).expect("a channel");
+    say("ready");
+    thread::sleep(WHILE);
+    for number in 0..LATE {
+        let payload = vec![u8::try_from(number).expect("a few"); LATE_BYTES];
+        endpoint.outgoing(channel).expect("a slot").attach_copy(&payload).send().expect("sent");
+    }
+    say("sent");
+    drop(endpoint);
+}
+
+/// The part that takes them: how many have come.
+pub(crate) fn takes_late(address: &str, say: impl Fn(&str)) {
+    let mut endpoint = Endpoint::open(config()).expect("an endpoint");
+    endpoint.listen(address).expect("a port");
+    say(&format!("udp:{}", endpoint.net_address().expect("a network")));
+    let mut bytes = vec![9; LATE_BYTES];
+    let mut came = 0;
+    loop {
+        match endpoint.wait(Some(2 * PATIENCE)).expect("an event") {
+            Event::Message(mut message) => match endpoint.read(&mut message, &mut bytes) {
+                Ok(_) => came += usize::from(bytes.iter().all(|byte| usize::from(*byte) == came)),
+                Err(error) => return say(&format!("{came}, {error:?}")),
+            },
+            Event::Closed(_, reason) => return say(&format!("{came}, {reason:?}")),
+            _ => {}
+        }
+    }
+}
+
+/// What was sent arrives before its sender is gone, also if that was stopped meanwhile for longer than it waits, with
+/// its peer.
+#[test]
+fn who_is_stopped_while_it_goes_still_delivers() {
+    let mut taker = Other::start(Other::command("takes-late", "udp:127.0.0.1:0"));
+    let address = taker.says();
+    let mut goer = Other::ready("goes", &address);
+    kill_process(taker.number(), Signal::STOP).expect("it is there");
+    assert_eq!(goer.says(), "sent");
+    thread::sleep(WHILE);
+    kill_process(goer.number(), Signal::STOP).expect("it waits");
+    thread::sleep(10 * WHILE);
+    for number in [goer.number(), taker.number()] {
+        kill_process(number, Signal::CONT).expect("it is there");
+    }
+    assert_eq!(taker.says(), format!("{LATE}, Peer"));
+}

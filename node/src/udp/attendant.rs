@@ -20,6 +20,7 @@ use super::door::{Core, Shared};
 use super::lanes::reopen::reopen;
 use super::line::UNREAD_NS;
 use crate::clock;
+use crate::stall::Stall;
 
 /// Nanoseconds between two looks at whether the application has looked.
 const LOOK_NS: u64 = 5_000_000;
@@ -176,7 +177,8 @@ fn linger(shared: &Shared) {
     let begun = clock::now();
     let mut core = shared.lock();
     shared.due_at.store(u64::MAX, Ordering::Relaxed);
-    let longest = core.config.silence.clamp(LINGER.0, LINGER.1);
+    // Time in which this process was stopped counts for little.
+    let mut stall = Stall::new(core.config.silence.clamp(LINGER.0, LINGER.1), begun);
     core.net.listen(false);
     core.net.close_all();
     loop {
@@ -186,7 +188,7 @@ fn linger(shared: &Shared) {
         let waited = Duration::from_nanos(now.saturating_since(begun));
         // Who was let in and has said nothing may have given up; who has not says something soon.
         let unheard = core.net.channels() == core.net.unheard() && waited > UNHEARD;
-        if core.net.channels() == 0 || unheard || waited > longest {
+        if core.net.channels() == 0 || unheard || stall.left(now).is_none() {
             core.net.part(now);
             core.last_turn();
             return;
