@@ -126,8 +126,9 @@ impl Udp {
         if let Some(page) = store.page(bytes) {
             return Ok(page);
         }
-        // Acknowledgements give pages back.
+        // Acknowledgements give pages back: those, too, that came with what the application was told of last.
         core.turn(None);
+        core.release_pages();
         core.net.memory.get(index).and_then(|store| store.page(bytes)).ok_or(NoMemory::NoPages)
     }
 

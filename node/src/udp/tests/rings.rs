@@ -222,6 +222,34 @@ fn a_ring_whose_program_is_taken_away_is_lost() {
     }
 }
 
+/// What a message has acknowledged is seen to after it was told of: whoever sends one page for each answer has it.
+#[test]
+fn a_page_that_has_arrived_is_there_for_who_was_answered() {
+    let Some(wire) = Wire::make(1500) else { return };
+    let config = Config { pool_bytes: 4096, ..Config::default() };
+    let (near, far, channel) = across_with(&wire, Ways::Xdp, &config);
+    let await_message = |end: &Udp| {
+        let (begun, mut from) = (Instant::now(), None);
+        while from.is_none() {
+            end.turn(64, |_, what| {
+                if let Told::Message(index, _) = what {
+                    from = Some(index);
+                }
+            });
+            assert!(begun.elapsed() < PATIENCE, "it does not come");
+        }
+        from.unwrap()
+    };
+    for round in 0..20 {
+        let page = near.page(channel, 1000).unwrap_or_else(|why| panic!("{why:?} in round {round}"));
+        let cargo = Cargo { load: Load::Pages(Sheaf::One(page)), token: None, cookie: None };
+        assert_eq!(send(&near, channel, b"a page", cargo).copies, 0);
+        let back = await_message(&far);
+        send(&far, back, b"an answer", Cargo { load: Load::Copy(&[7; 100]), token: None, cookie: None });
+        await_message(&near);
+    }
+}
+
 /// Nobody asks for the way to the peer of a channel that is over, though its user is not told of the end.
 #[test]
 fn who_has_closed_a_channel_asks_for_its_way_no_more() {
