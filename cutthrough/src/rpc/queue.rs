@@ -129,7 +129,9 @@ impl Queue {
     /// A call waits because the server was busy, and is left alone until then.
     pub(super) fn refused(&self, rests: Instant) {
         let mut inside = self.inside();
-        (inside.busy, inside.rests) = (true, inside.rests.max(rests));
+        // What another call was refused counts as long as any has waited since.
+        let before = Some(inside.rests).filter(|_| inside.busy);
+        (inside.busy, inside.rests) = (true, before.map_or(rests, |before| before.max(rests)));
     }
 
     /// Whether the calls that wait do so for a busy server.
@@ -398,6 +400,20 @@ mod tests {
         for call in calls {
             queue.leave(call.ticket, || at(7000));
         }
+    }
+
+    /// One that is made anew would be sent at once, too.
+    #[test]
+    fn a_busy_server_is_left_alone_for_nobody_who_waits_no_more() {
+        let (queue, _) = queue();
+        let gone = Call::new(&queue, false);
+        queue.refused(at(50_000));
+        queue.leave(gone.ticket, || at(100));
+        let next = [Call::new(&queue, false)];
+        queue.refused(at(200));
+        queue.tend(at(300));
+        assert_eq!(may_try(&queue, &next), [0]);
+        queue.leave(next[0].ticket, || at(400));
     }
 
     #[test]
