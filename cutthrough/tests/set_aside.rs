@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use cutthrough::am::{Args, Body, CallError, RequestError, Service, Settings};
+use cutthrough::am::{Args, Body, CallError, Failure, RequestError, Service, Settings};
 use cutthrough::rpc::{self, Client, Method, Raw, RawPending, RpcError};
 use cutthrough::{Config, Landing};
 use two::{Over, PATIENCE, block_on, small, until};
@@ -18,7 +18,7 @@ over_both! {
     other_tasks_go_on_while_a_long_body_is_sent, a_long_body_that_nobody_takes_is_late_in_time,
     a_call_whose_long_body_is_sent_can_be_dropped, long_values_of_several_tasks_come_as_they_are,
     who_waits_behind_a_long_body_is_late_in_time, a_waker_that_panics_keeps_no_other_long_body_from_being_sent,
-    who_sends_a_long_body_has_no_hold_of_the_service,
+    who_sends_a_long_body_has_no_hold_of_the_service, who_has_waited_for_others_asks_a_busy_server_again_at_once,
 }
 
 /// More than the receiver lets come unasked and aside.
@@ -159,6 +159,38 @@ fn who_waits_behind_a_long_body_is_late_in_time(over: Over) {
     drop(tell);
     assert_eq!(block_on(call).expect("a reply").word(0) as usize, LONG);
     assert_eq!(asked.load(Ordering::Relaxed), 1, "they were not sent");
+}
+
+/// How long others have the node is no part of what a try takes.
+fn who_has_waited_for_others_asks_a_busy_server_again_at_once(over: Over) {
+    const BUSY_ONCE: u16 = 23;
+    const HELD: Duration = Duration::from_secs(2);
+    let (server, client, tell, asked) = stubborn(over);
+    let refused = [AtomicBool::new(false), AtomicBool::new(false)];
+    server.with(|node| {
+        rpc::serve_raw(node, BUSY_ONCE, move |request| {
+            if refused[usize::from(request.args()[0])].swap(true, Ordering::Relaxed) {
+                request.reply(&[7]);
+            } else {
+                request.fail(Failure::Busy);
+            }
+        });
+    });
+    let call = begun(&client, &asked, Waker::noop());
+    let client = client.within(HELD + HELD * 3 / 4);
+    let raw = |who| Raw::new(BUSY_ONCE).args(&[who]).body(Body::Owned(vec![1; LONG]));
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| client.call_raw(raw(0)));
+        scope.spawn(|| {
+            std::thread::sleep(HELD);
+            drop(tell);
+        });
+        let awaited = block_on(client.start_raw(raw(1)));
+        for answer in [awaited, waits.join().expect("no panic")] {
+            assert_eq!(answer.expect("a reply").word(0), 7);
+        }
+    });
+    drop(call);
 }
 
 struct Panics;

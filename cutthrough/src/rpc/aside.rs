@@ -17,8 +17,9 @@ use cutthrough_node::incoming::Channel;
 use super::raw::Raw;
 use crate::am::{Call, Continuation, Long, Node, Place, RequestError, Service, Taker, upcall};
 
-/// What has come of a call that another thread was to make: not that it was made, if the node was not free in time.
-type Made = Option<Result<Call, RequestError>>;
+/// What has come of a call that another thread was to make, and when that began: not that it was made, if the node was
+/// not free in time.
+type Made = Option<(Instant, Result<Call, RequestError>)>;
 
 /// How far that is.
 enum State {
@@ -161,14 +162,15 @@ impl Long for Aside {
             }
         };
         drop(inside);
-        let left = Duration::from_nanos(self.until.saturating_since(clock::now()));
+        let begun = clock::now();
+        let left = Duration::from_nanos(self.until.saturating_since(begun));
         // Whoever waits for it hears of a panic, as if it had made the call itself.
         let asks = AssertUnwindSafe(|| raw.ask(node, self.channel, left, Some(Continuation::Leave(taker))));
         let made = catch_unwind(asks);
         let mut inside = self.lock();
         if !matches!(inside.0, State::GivenUp) {
             inside.0 = match made {
-                Ok(made) => State::Tried(Some(made), raw),
+                Ok(made) => State::Tried(Some((begun, made)), raw),
                 Err(with) => State::Panicked(with),
             };
             return;

@@ -203,9 +203,10 @@ impl<'a> Calling<'a> {
         let (raw, places) = (&mut self.raw, (&mut self.slot, &mut answer));
         let made = if self.blocks {
             // Others have the node again and again: this thread waits for its turn.
-            let begun = clock::now();
+            let (begun, tried) = (clock::now(), &mut self.tried);
             driving.with_in(left, |node| {
-                let left = left.saturating_sub(Duration::from_nanos(clock::now().saturating_since(begun)));
+                let now = *tried.insert(clock::now());
+                let left = left.saturating_sub(Duration::from_nanos(now.saturating_since(begun)));
                 make(node, driving, raw, places, channel, (left, false))
             })
         } else {
@@ -260,7 +261,9 @@ impl<'a> Calling<'a> {
             tried => tried,
         };
         if let Some((made, raw)) = tried {
-            (self.aside, self.raw) = (None, raw);
+            let (begun, made) = made.unzip();
+            // Until then it has waited for others.
+            (self.aside, self.raw, self.tried) = (None, raw, begun.or(self.tried));
             let driving = inside.service.driving();
             let tried = Tried { channel: aside.channel(), made, answer: None };
             let outcome = self.go_on(inside, &driving, tried, context);
@@ -409,7 +412,7 @@ impl<'a> Calling<'a> {
         if let Some(aside) = self.aside.take() {
             // Where the other thread has it still, that gives it up, and its place with it.
             let (made, raw) = aside.give_up(&inside.service)?;
-            (self.raw, self.call) = (raw, made.and_then(Result::ok));
+            (self.raw, self.call) = (raw, made.and_then(|(_, made)| made.ok()));
         }
         let Some(call) = self.call.take() else { return self.raw.take_landing() };
         match inside.service.try_with(|node| node.give_up(call, late)) {
