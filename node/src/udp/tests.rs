@@ -27,6 +27,7 @@ use crate::sys::xdp::wire::{FAR, NEAR, PORT, Wire};
 
 mod ended;
 mod overrun;
+mod read;
 mod rings;
 mod spliced;
 mod stuck;
