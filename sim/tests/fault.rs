@@ -166,14 +166,15 @@ mod planted {
 
     /// Seeds until a bug is found, by what it does: far less than a minute.
     fn found(bug: Bug, says: &str) -> u64 {
-        found_with(With::ALL, bug, says)
+        found_with(With::ALL, bug, &[says])
     }
 
-    fn found_with(with: With, bug: Bug, says: &str) -> u64 {
+    /// It says any of these.
+    fn found_with(with: With, bug: Bug, says: &[&str]) -> u64 {
         let first = (0..2000).find_map(|seed| fault::run_with(seed, with, Some(bug)).err());
         let failure = first.expect("a planted bug is found");
         println!("{bug:?} after {} seeds: {failure}", failure.seed + 1);
-        assert!(failure.what.contains(says), "{failure}");
+        assert!(says.iter().any(|says| failure.what.contains(says)), "{failure}");
         failure.seed + 1
     }
 
@@ -184,7 +185,9 @@ mod planted {
 
     #[test]
     fn a_frame_of_an_earlier_life_is_found() {
-        assert!(found_with(With { blind: false, ..With::ALL }, Bug::Stale, "broke a rule") <= 2000);
+        // A frame that breaks a rule is counted nowhere. The channel ends of it, or that is seen before.
+        let says = ["broke a rule", "frames are counted, of"];
+        assert!(found_with(With { blind: false, ..With::ALL }, Bug::Stale, &says) <= 2000);
     }
 
     #[test]
