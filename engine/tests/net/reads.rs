@@ -21,6 +21,24 @@ fn read_some(world: &mut World, channel: usize, number: u64, seed: u64, len: usi
     assert!(into == pattern(seed, len), "payload {seed} of {len} bytes");
 }
 
+/// Nobody is asked for anything by who reads a payload that is here whole; of one that is not, more is wanted.
+#[test]
+fn a_payload_that_is_here_wants_nothing() {
+    let mut world = World::new(59, Faults::NONE);
+    let (a, b) = world.join();
+    for (seed, len, whole) in [(1, 1000, true), (2, 1_000_000, false), (3, 1000, true)] {
+        let number = told(&mut world, (a, b), seed, len);
+        world.go_on(1_000_000);
+        let (now, mut into) = (world.now(), vec![0; len]);
+        let mut reading = Reading { message: number, into: &mut into };
+        let (valid, all) = world.nodes[1].net.read(now, b, &mut reading, 0, false).unwrap();
+        assert_eq!((all, world.nodes[1].net.is_wanting()), (whole, !whole), "{len} bytes, of which {valid} are here");
+        assert!(reading.into[..valid] == pattern(seed, len)[..valid]);
+        world.nodes[1].net.forget(b, number);
+        world.settle();
+    }
+}
+
 /// However little may come unasked, and however little of that is left to a channel beside others.
 #[test]
 fn a_payload_is_read_as_it_comes_however_long_it_is() {

@@ -135,3 +135,22 @@ fn what_is_outstanding_counts_until_it_has_arrived() {
     let left = world.nodes[0].net.outstanding(a, u64::MAX);
     assert!(left < 1000, "{left} bytes at rest");
 }
+
+/// So it is where question and answer have a payload each, and there is none between.
+#[test]
+fn an_answer_with_a_payload_makes_room_for_who_sends_at_once() {
+    let mut world = World::with_slots(35, Faults::NONE, 1);
+    let (a, b) = world.join();
+    for number in 0..5 {
+        for (from, channel, to, other) in [(0, a, 1, b), (1, b, 0, a)] {
+            world.nodes[from].net.send(channel, b"a page", Some(short(number, 300))).unwrap();
+            let (_, message) = world.message(to);
+            let ReadyPayload::Arriving(ticket, _) = message.payload else { panic!("{:?}", message.payload) };
+            let mut into = [0; 300];
+            world.read(to, other, &mut Reading { message: ticket, into: &mut into });
+            assert!(into[..] == pattern(number as u64, 300), "message {number}");
+        }
+    }
+    world.settle();
+    assert!(world.nodes.iter().all(|node| node.net.is_settled()));
+}
