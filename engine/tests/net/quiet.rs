@@ -87,3 +87,39 @@ fn who_is_called_sends_a_frame_at_a_time_and_goes_on() {
         still_works(&mut world, a);
     }
 }
+
+/// What the victim sends to one now: kinds of frames, and one past the number of the last of them.
+fn kinds(world: &mut World, forger: &Forger) -> (Vec<Kind>, u64) {
+    let (now, net) = (world.now(), &mut world.nodes[VICTIM].net);
+    let (mut batch, mut kinds, mut next) = (Batch::default(), Vec::new(), 0);
+    net.tick(now);
+    net.hurry();
+    while let Some((index, _)) = net.batch(now, &mut batch, 65_000) {
+        if index == forger.tag as usize {
+            let header = Header::from_bytes(batch.own().first_chunk().unwrap()).unwrap();
+            kinds.push(header.kind);
+            next = header.number + 1;
+        }
+    }
+    (kinds, next)
+}
+
+/// Where nothing else is under way, what goes by itself as a whole is one of those frames, or goes after the moment.
+#[test]
+fn who_is_called_sends_a_short_payload() {
+    let (mut world, a, mut forger) = world();
+    says(&mut forger, &mut world, 0, 0);
+    let (_, next) = kinds(&mut world, &forger);
+    // It has all of that, and calls. The answer is not under way: nobody acknowledges it.
+    let header = Header { calls: 1, below: u32::try_from(next).unwrap(), ..forger.header(Kind::Probe, [0, 0], &[]) };
+    forger.number += 1;
+    forger.bring(&mut world, &header, &[]);
+    assert_eq!(kinds(&mut world, &forger).0, [Kind::Note]);
+    let cargo = Cargo { load: pattern(1, 300), token: None, pages: false, cookie: None };
+    world.nodes[VICTIM].net.send(forger.tag as usize, b"short", Some(cargo)).unwrap();
+    let (mut sent, _) = kinds(&mut world, &forger);
+    world.pass(20 * MS);
+    sent.extend(kinds(&mut world, &forger).0);
+    assert!(sent.contains(&Kind::Open), "it never leaves: {sent:?}");
+    still_works(&mut world, a);
+}

@@ -28,8 +28,9 @@ impl<M: Memory> Channel<M> {
             return false;
         }
         let body = usize::from(self.reach.body());
+        // Whose moment is quiet sends frames of payloads one by one.
         let hushed = self.quiet.until().is_some();
-        let next = self.outbox.lone_record().or_else(|| self.outbox.lone_short(body).filter(|_| !hushed));
+        let next = self.outbox.lone_record().or_else(|| if hushed { None } else { self.outbox.lone_short(body) });
         let Some(next) = next else { return false };
         batch.go(way);
         self.pulses.end();
