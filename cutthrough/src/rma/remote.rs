@@ -7,13 +7,11 @@ use cutthrough_node::clock;
 use cutthrough_node::incoming::{Channel, Payload};
 use cutthrough_node::shm::grant::NoMemory;
 
-use super::batches::{BATCH, batches, pieces, to_slots};
+use super::batches::{DEPTH, Lengths, to_slots};
 use super::extents::{EXTENT_BYTES, Extent};
 use super::{ATOMIC, AWAIT, Atomic, GATHER, GET, Key, Locked, PUT, Region, SCATTER};
 use crate::am::{Body, Call, CallError, Failure, Node, Reply, RequestError, Unanswered};
 
-/// Messages of a batch under way.
-pub(super) const DEPTH: usize = 8;
 /// Looks in vain before a batch sleeps.
 const LOOKS: u32 = 1 << 14;
 /// How long who has locked a region of this side is waited for at a time: nobody is served meanwhile.
@@ -90,6 +88,10 @@ impl<'n> Remote<'n> {
         usize::try_from(self.node.inside.endpoint.pool_bytes()).unwrap_or(usize::MAX)
     }
 
+    fn lengths(&self) -> Lengths {
+        Lengths::new(self.pool(), self.node.inside.endpoint.is_wire(self.channel))
+    }
+
     /// Arguments: the key, then words.
     fn args<const N: usize>(&self, words: [u64; N]) -> Vec<u8> {
         let key = self.key.0.to_le_bytes();
@@ -106,15 +108,15 @@ impl<'n> Remote<'n> {
         self.node.wait_until(call?, until)
     }
 
-    /// Writes bytes to the region, from `offset` on; more than 64 KiB in several pieces, some of which are under way at
-    /// the same time.
+    /// Writes bytes to the region, from `offset` on; more than 64 KiB, or 128 KiB over a network, in several pieces,
+    /// some of which are under way at the same time.
     ///
     /// # Errors
     /// [`Unanswered`]: why, and the owner's own words; [`Failure::Refused`] if they do not lie in the region. Where
     /// there are several pieces, some of them may have been written.
     pub fn put(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Unanswered> {
         let until = self.until();
-        if bytes.len() <= BATCH {
+        if bytes.len() <= self.lengths().batch {
             let args = self.args([offset]);
             let asking = self.node.ask(self.channel, PUT).args(&args).body(Body::Copy(bytes)).within(self.timeout);
             match asking.impatient().send() {
@@ -129,7 +131,7 @@ impl<'n> Remote<'n> {
     /// The same in pieces, each as soon as there is room for it. None of them waits for the owner within the endpoint,
     /// which knows of no time but its own, and ends the channel after that.
     fn put_pieces(&mut self, offset: u64, bytes: &[u8], until: Instant) -> Result<(), Unanswered> {
-        let most = self.pool().clamp(1, BATCH);
+        let most = self.lengths().batch;
         let (key, channel) = (self.key.0.to_le_bytes(), self.channel);
         let send = |node: &mut Node, tally: u32, piece: usize, left: Duration| {
             let start = piece * most;
@@ -156,15 +158,15 @@ impl<'n> Remote<'n> {
         ran.over(wrong, self.timeout)
     }
 
-    /// Reads bytes of the region, from `offset` on; more than 64 KiB in several pieces, some of which are under way at
-    /// the same time.
+    /// Reads bytes of the region, from `offset` on; more than 64 KiB, or 128 KiB over a network, in several pieces,
+    /// some of which are under way at the same time.
     ///
     /// # Errors
     /// As [`Remote::put`]; [`Failure::TooLong`] if the owner answers with another number of bytes. Some of `into` may
     /// have been written.
     pub fn get(&mut self, offset: u64, into: &mut [u8]) -> Result<(), Unanswered> {
         let until = self.until();
-        if into.len() > BATCH {
+        if into.len() > self.lengths().batch {
             return self.get_pieces(offset, into, until);
         }
         let left = self.room(until)?;
@@ -184,15 +186,16 @@ impl<'n> Remote<'n> {
     /// The same in pieces, of which some are under way at the same time: one is copied in while another is copied out,
     /// and nobody else waits at the owner for more than a piece.
     fn get_pieces(&mut self, offset: u64, into: &mut [u8], until: Instant) -> Result<(), Unanswered> {
-        let (many, all_bytes) = (into.len().div_ceil(BATCH), into.len());
+        let (most, all_bytes) = (self.lengths().batch, into.len());
         let (channel, key) = (self.channel, self.key);
-        let piece = |number: usize| number * BATCH..all_bytes.min((number + 1) * BATCH);
+        let piece = |number: usize| number * most..all_bytes.min((number + 1) * most);
         let send = |node: &mut Node, tally: u32, number: usize, left: Duration| {
             let its = piece(number);
             let args = get_args(key, offset.saturating_add(its.start as u64), its.len());
             node.ask(channel, GET).args(&args).impatient().within(left).tally(tally).send()
         };
         let mut wrong = None;
+        let many = all_bytes.div_ceil(most);
         let ran = self.run((many, 0), (until, Duration::ZERO), send, |number, result| {
             let place = &mut into[piece(number)];
             let taken = result.and_then(|mut reply| {
@@ -258,7 +261,7 @@ impl<'n> Remote<'n> {
     /// # Panics
     /// If there are fewer bytes than the runs have.
     pub fn put_list(&mut self, runs: &[Extent], bytes: &[u8]) -> Result<(), Unanswered> {
-        let (runs, starts) = pieces(runs, self.pool());
+        let (runs, starts) = self.lengths().pieces(runs);
         let fill = |(): &(), i: usize, into: &mut [u8]| into.copy_from_slice(&bytes[starts[i]..starts[i] + into.len()]);
         self.scatter(&runs, false, || Some(()), fill).map(drop).map_err(|error| error.error)
     }
@@ -271,7 +274,7 @@ impl<'n> Remote<'n> {
     /// # Panics
     /// If there are fewer bytes than the runs have.
     pub fn get_list(&mut self, runs: &[Extent], bytes: &mut [u8]) -> Result<(), Unanswered> {
-        let (runs, starts) = pieces(runs, self.pool());
+        let (runs, starts) = self.lengths().pieces(runs);
         let take = |(): &mut (), i: usize, len: usize, copy: &mut dyn FnMut(&mut [u8])| {
             copy(&mut bytes[starts[i]..starts[i] + len]);
         };
@@ -337,11 +340,11 @@ impl<'n> Remote<'n> {
         let until = self.until();
         // Only of pages it is said which have arrived.
         let grace = if pages { self.timeout.min(GRACE) } else { Duration::ZERO };
-        let pool = self.pool();
-        let batches = batches(runs, pool);
+        let (pool, lengths) = (self.pool(), self.lengths());
+        let batches = lengths.batches(runs);
         let (key, channel) = (self.key.0.to_le_bytes(), self.channel);
         // Before the pages, all of their slots: what lies there is not valid from then on, whatever becomes of this.
-        let most = (BATCH.min(pool) / EXTENT_BYTES).max(1);
+        let most = lengths.list();
         let awaited = if pages { runs.len().div_ceil(most) } else { 0 };
         let send = |node: &mut Node, tally: u32, number: usize, left: Duration| {
             let Some(batch) = number.checked_sub(awaited) else {
@@ -404,7 +407,7 @@ impl<'n> Remote<'n> {
         mut take: impl FnMut(&mut H, usize, usize, &mut dyn FnMut(&mut [u8])),
     ) -> Result<(), MoveError> {
         let until = self.until();
-        let batches = batches(runs, self.pool());
+        let batches = self.lengths().batches(runs);
         let (key, channel) = (self.key.0.to_le_bytes(), self.channel);
         let send = |node: &mut Node, tally: u32, batch: usize, left: Duration| {
             let (first, end) = batches[batch];

@@ -10,9 +10,9 @@ use cutthrough_engine::time::Instant;
 use cutthrough_node::clock;
 use cutthrough_node::incoming::Payload;
 
-use super::batches::{BATCH, batches, pieces, to_slots};
+use super::batches::{DEPTH, Lengths, to_slots};
 use super::extents::{EXTENT_BYTES, Extent};
-use super::remote::{DEPTH, GRACE, Ran, assert_inside, left, may_be_done};
+use super::remote::{GRACE, Ran, assert_inside, left, may_be_done};
 use super::{ATOMIC, AWAIT, Atomic, GATHER, GET, Key, MoveError, PUT, Region, SCATTER};
 use crate::am::{Body, CallError, Failure, Reply, Unanswered, nanos};
 use crate::rpc::{Client, Raw, RawError};
@@ -86,9 +86,8 @@ impl SharedRemote {
         Self { client, key }
     }
 
-    /// Most bytes of a piece.
-    fn most(&self) -> usize {
-        self.client.pool_bytes().clamp(1, BATCH)
+    fn lengths(&self) -> Lengths {
+        lengths(&self.client)
     }
 
     /// An operation of so many calls, which begins now.
@@ -98,14 +97,14 @@ impl SharedRemote {
         Pieces { client, count, until, longer: Duration::ZERO, sent: false }
     }
 
-    /// Writes bytes to the region, from `offset` on; more than 64 KiB in several pieces, some of which are under way at
-    /// the same time.
+    /// Writes bytes to the region, from `offset` on; more than 64 KiB, or 128 KiB over a network, in several pieces,
+    /// some of which are under way at the same time.
     ///
     /// # Errors
     /// [`Unanswered`]: why, and the owner's own words; [`Failure::Refused`] if they do not lie in the region. Where
     /// there are several pieces, some of them may have been written.
     pub fn put(&self, offset: u64, bytes: &[u8]) -> Result<(), Unanswered> {
-        if bytes.len() > self.most() {
+        if bytes.len() > self.lengths().batch {
             return self.client.wait(self.start_put(offset, bytes));
         }
         self.client.call_raw(putting(self.key, offset, bytes)).map(drop).map_err(unanswered)
@@ -120,7 +119,7 @@ impl SharedRemote {
         offset: u64,
         bytes: &'a [u8],
     ) -> impl Future<Output = Result<(), Unanswered>> + Send + use<'a> {
-        let (key, most) = (self.key, self.most());
+        let (key, most) = (self.key, self.lengths().batch);
         let ask = move |number: usize| {
             let start = number * most;
             let its = &bytes[start..bytes.len().min(start + most)];
@@ -129,14 +128,14 @@ impl SharedRemote {
         self.made_of(bytes.len().div_ceil(most).max(1)).run(ask, |_, result| result.map(drop))
     }
 
-    /// Reads bytes of the region, from `offset` on; more than 64 KiB in several pieces, some of which are under way at
-    /// the same time.
+    /// Reads bytes of the region, from `offset` on; more than 64 KiB, or 128 KiB over a network, in several pieces,
+    /// some of which are under way at the same time.
     ///
     /// # Errors
     /// As [`SharedRemote::put`]; [`Failure::TooLong`] if the owner answers with another number of bytes. Some of `into`
     /// may have been written.
     pub fn get(&self, offset: u64, into: &mut [u8]) -> Result<(), Unanswered> {
-        if into.len() > BATCH {
+        if into.len() > self.lengths().batch {
             return self.client.wait(self.start_get(offset, into));
         }
         let reply = self.client.call_raw(getting(self.key, offset, into.len())).map_err(unanswered)?;
@@ -153,13 +152,13 @@ impl SharedRemote {
         offset: u64,
         into: &'a mut [u8],
     ) -> impl Future<Output = Result<(), Unanswered>> + Send + use<'a> {
-        let (key, all_bytes) = (self.key, into.len());
-        let piece = move |number: usize| number * BATCH..all_bytes.min((number + 1) * BATCH);
+        let (key, most, all_bytes) = (self.key, self.lengths().batch, into.len());
+        let piece = move |number: usize| number * most..all_bytes.min((number + 1) * most);
         let ask = move |number: usize| {
             let its = piece(number);
             Some(getting(key, offset.saturating_add(its.start as u64), its.len()))
         };
-        self.made_of(all_bytes.div_ceil(BATCH).max(1)).run(ask, move |number, result| {
+        self.made_of(all_bytes.div_ceil(most).max(1)).run(ask, move |number, result| {
             let place = &mut into[piece(number)];
             copies(&result?, place.len())?(0, place);
             Ok(())
@@ -246,9 +245,9 @@ impl SharedRemote {
     /// # Panics
     /// If there are fewer bytes than the runs have.
     pub fn put_list(&self, runs: &[Extent], bytes: &[u8]) -> Result<(), Unanswered> {
-        let pool = self.client.pool_bytes();
-        let (runs, starts) = pieces(runs, pool);
-        let batches = batches(&runs, pool);
+        let lengths = self.lengths();
+        let (runs, starts) = lengths.pieces(runs);
+        let batches = lengths.batches(&runs);
         let ask = |number: usize| {
             let (first, end) = batches[number];
             let its = &bytes[starts[first]..starts[first] + len_of(&runs[first..end])];
@@ -265,8 +264,9 @@ impl SharedRemote {
     /// # Panics
     /// If there are fewer bytes than the runs have.
     pub fn get_list(&self, runs: &[Extent], bytes: &mut [u8]) -> Result<(), Unanswered> {
-        let (runs, starts) = pieces(runs, self.client.pool_bytes());
-        gather(self.made_of(0), self.key, &runs, |its, len, copy| {
+        let lengths = self.lengths();
+        let (runs, starts) = lengths.pieces(runs);
+        gather(self.made_of(0), (self.key, lengths), &runs, |its, len, copy| {
             copy(0, &mut bytes[starts[its.start]..starts[its.start] + len]);
             Ok(())
         })
@@ -286,11 +286,11 @@ impl SharedRemote {
     pub fn store_pages(&self, from: &Region, moves: &[(u32, u32)]) -> Result<(), MoveError> {
         from.assert_free();
         moves.iter().for_each(|(its, _)| assert_inside(from, *its));
-        let (slot, pool) = (from.slot_bytes(), self.client.pool_bytes());
+        let (slot, lengths) = (from.slot_bytes(), self.lengths());
         let runs = to_slots(moves.iter().map(|(_, to)| *to), slot);
         let mut valid = vec![Some(false); runs.len()];
         // Before the pages, all of their slots: what lies there is not valid from then on, whatever becomes of this.
-        let most = (BATCH.min(pool) / EXTENT_BYTES).max(1);
+        let most = lengths.list();
         let awaits = self.made_of(runs.len().div_ceil(most));
         let (client, until, sent) = (awaits.client.clone(), awaits.until, awaits.count > 0);
         let ask = |number: usize| {
@@ -300,7 +300,7 @@ impl SharedRemote {
         if let Err(error) = self.client.wait(awaits.run(ask, |_, result| result.map(drop))) {
             return Err(MoveError { error, valid });
         }
-        let batches = batches(&runs, pool);
+        let batches = lengths.batches(&runs);
         let ask = |number: usize| {
             let (first, end) = batches[number];
             let held = from.lock_within(left(until))?;
@@ -344,7 +344,7 @@ impl SharedRemote {
         let mut valid = vec![Some(false); runs.len()];
         let operation = self.made_of(0);
         let until = operation.until;
-        let done = gather(operation, self.key, &runs, |its, _, copy| {
+        let done = gather(operation, (self.key, self.lengths()), &runs, |its, _, copy| {
             let mut held = into.lock_within(left(until)).ok_or(CallError::Late)?;
             for (i, (_, to)) in moves[its.clone()].iter().enumerate() {
                 copy(i * slot as usize, &mut held[in_slot(*to, slot)]);
@@ -360,12 +360,12 @@ impl SharedRemote {
 /// Reads runs by the batch. `take` gets the runs of a reply, their bytes' number, and what copies those.
 fn gather(
     operation: Pieces,
-    key: Key,
+    (key, lengths): (Key, Lengths),
     runs: &[Extent],
     mut take: impl FnMut(Range<usize>, usize, &dyn Fn(usize, &mut [u8])) -> Result<(), Unanswered>,
 ) -> Result<(), Unanswered> {
     let client = operation.client.clone();
-    let batches = batches(runs, client.pool_bytes());
+    let batches = lengths.batches(runs);
     let ask = |number: usize| {
         let (first, end) = batches[number];
         Some(listing(key, GATHER, &runs[first..end], 0, |_| ()))
@@ -432,6 +432,10 @@ impl Pieces {
         })
         .await
     }
+}
+
+fn lengths(client: &Client) -> Lengths {
+    Lengths::new(client.pool_bytes(), client.is_wire())
 }
 
 /// Whether the owner was asked for nothing.

@@ -10,7 +10,7 @@ use cutthrough_node::incoming::Channel;
 use cutthrough_node::node::ConnectError;
 use cutthrough_node::shm::grant::NoMemory;
 use cutthrough_node::shm::link::Identity;
-use cutthrough_node::udp::address::Numbers;
+use cutthrough_node::udp::address::{Numbers, Ways};
 use cutthrough_segment::page::Page;
 
 use super::opening::{close, look_up, open, opened};
@@ -40,6 +40,8 @@ pub(super) struct Inside {
     pub(super) service: Arc<Service>,
     /// Calls that wait to be made.
     pub(super) queue: Queue,
+    /// Whether the server is reached over a network.
+    is_wire: bool,
     line: Mutex<Line>,
 }
 
@@ -91,10 +93,11 @@ impl Client {
 
     fn over(service: Arc<Service>, address: String, channel: Channel) -> Self {
         let again = clock::now();
+        let is_wire = Ways::of(&address).is_some();
         let line = Line { address, channel, opening: false, failed: 0, error: None, again, rest: REST };
         let within = service.deadline();
         let queue = Queue::new(Arc::clone(service.crowd()));
-        let inside = Inside { service, queue, line: Mutex::new(line) };
+        let inside = Inside { service, queue, is_wire, line: Mutex::new(line) };
         Self { inside: Arc::new(inside), within }
     }
 
@@ -252,6 +255,11 @@ impl Client {
     /// Bytes of the pool of a channel.
     pub(crate) fn pool_bytes(&self) -> usize {
         usize::try_from(self.inside.service.pool_bytes()).unwrap_or(usize::MAX)
+    }
+
+    /// Whether the server is reached over a network.
+    pub(crate) fn is_wire(&self) -> bool {
+        self.inside.is_wire
     }
 
     /// Waits on this thread for what is made of awaited calls.

@@ -130,7 +130,7 @@ fn polled<R: Send>(
 
 /// Between two polls the owner sees what has come so far: no poll takes all of it in.
 fn arriving_pages_are_seen_one_by_one(over: Over) {
-    let many = 2000;
+    let many = 6000;
     let there = Region::new(many as usize * 4096, 4096);
     let mut seen = Vec::new();
     let store = |node: &mut Node, channel, key| {
@@ -159,7 +159,7 @@ fn serve_a_while(mut owner: Node, polls: u32, has_come: impl Fn() -> bool) {
 }
 
 fn a_dead_owner_leaves_a_list_of_what_is_valid(over: Over) {
-    // More than the last polls of the owner take in: 64 messages of four pages each.
+    // More than the last polls of the owner take in: 64 messages of four or eight pages each.
     let many = 3000;
     let there = Region::new(many as usize * PAGE as usize, PAGE);
     there.lock().fill(0x77);
@@ -183,7 +183,7 @@ fn an_owner_that_ends_leaves_a_list_of_what_was_stored(over: Over) {
     let many = 3000;
     let here = Region::new(many as usize * PAGE as usize, PAGE);
     let moves: Vec<(u32, u32)> = (0..many).zip(shuffled(many)).collect();
-    for polls in [0, 1, 2, 5] {
+    for polls in [0, 1, 2, 4] {
         let there = Region::new(many as usize * PAGE as usize, PAGE);
         let store =
             |node: &mut Node, channel, key| Remote::new(node, channel, key, PATIENCE).store_pages(&here, &moves);
@@ -193,9 +193,10 @@ fn an_owner_that_ends_leaves_a_list_of_what_was_stored(over: Over) {
         for ((_, slot), valid) in moves.iter().zip(&error.valid) {
             assert!(valid.is_none_or(|valid| valid == there.is_valid(*slot)), "slot {slot}: {valid:?}");
         }
-        // Eight messages of four pages may be under way.
+        // Eight messages of four pages may be under way, and over a network of eight.
+        let most = 8 * if matches!(over, Over::Shm) { 4 } else { 8 };
         let unknown = error.valid.iter().filter(|valid| valid.is_none()).count();
-        assert!(unknown <= 8 * 4, "of {unknown} pages it is not known");
+        assert!(unknown <= most, "of {unknown} pages it is not known");
         let known = error.valid.iter().filter(|valid| **valid == Some(true)).count();
         assert!(
             known >= 100 && error.to_string().starts_with(&format!("{known} of 3000 pages have arrived")),

@@ -122,7 +122,7 @@ fn tasks_share_a_region(over: Over) {
                 let remote = remote.clone();
                 tokio::spawn(async move {
                     let offset = (task * LONG) as u64;
-                    for len in [0, 1, 4096, 64 << 10, (64 << 10) + 1, LONG] {
+                    for len in [0, 1, 4096, 64 << 10, (64 << 10) + 1, 256 << 10, LONG] {
                         let bytes = pattern((task + len) as u32, len);
                         remote.start_put(offset, &bytes).await.expect("in the region");
                         let mut back = vec![0; len];
@@ -140,7 +140,7 @@ fn tasks_share_a_region(over: Over) {
         for task in tasks {
             task.await.expect("no panic");
         }
-        assert_eq!(remote.start_fetch_add(0, 0).await, Ok(6 * TASKS as u64));
+        assert_eq!(remote.start_fetch_add(0, 0).await, Ok(7 * TASKS as u64));
     });
     // No executor but a thread that sleeps.
     assert_eq!(block_on(remote.start_fetch_add(8, 0)), Ok(6));
