@@ -266,6 +266,31 @@ fn who_looks_after_a_sleeper_sleeps() {
     assert_eq!((a.channels().count(), b.channels().count()), (1, 1), "one was taken for dead");
 }
 
+/// Who polls all the time has its core for itself: a look at it every 5 ms would take the core for as long as a message
+/// takes. It is looked after again once it polls no more.
+#[test]
+fn who_polls_is_not_looked_after() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let [(mut a, at_a), (mut b, _)] = pair_over_udp();
+    let polls = Duration::from_millis(400);
+    let woken = |_| {
+        let (begun, before) = (Instant::now(), wakes("cutthrough-net"));
+        while begun.elapsed() < polls {
+            assert!(a.poll().is_none() && b.poll().is_none());
+        }
+        wakes("cutthrough-net") - before
+    };
+    // Every 50 ms each, where they woke every 5; more where others have this core for a while.
+    let woken = (0..10).map(woken).find(|woken| *woken < 32);
+    assert!(woken.is_some(), "two attendants look after who polls all the time");
+    // What is sent then is acknowledged, and a peer that was not heard of for so long would be given up.
+    a.send(at_a, b"gone to work").expect("room");
+    a.flush();
+    thread::sleep(2 * Config::default().silence);
+    assert!(matches!(b.poll(), Some(Event::Message(_))));
+    assert_eq!((a.channels().count(), b.channels().count()), (1, 1), "one was taken for dead");
+}
+
 /// How often the threads of this name have waited for something.
 fn wakes(name: &str) -> u64 {
     let tasks = std::fs::read_dir("/proc/self/task").expect("our threads").flatten().map(|task| task.path());

@@ -2,19 +2,22 @@
 //! no peer waits for an application that computes.
 //!
 //! It does nothing while the application polls or sleeps in a call of ours; it looks every few milliseconds whether
-//! that is so. Once it does the application's work it naps until there is some, and the application ends that nap when
-//! it comes back. Beside an application that has slept for a second it sleeps itself, until that returns. It also opens
-//! rings again that were given up.
+//! that is so. An application that polls all the time puts that look off before it is due: it would take a core from it
+//! for as long as several messages take. Once it does the application's work it naps until there is some, and the
+//! application ends that nap when it comes back. Beside an application that has slept for a second it sleeps itself,
+//! until that returns. It also opens rings again that were given up.
 
 use std::io;
-use std::os::fd::AsFd;
-use std::sync::atomic::Ordering;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use cutthrough_engine::time::Instant;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
 
 use super::door::{Core, Shared};
 use super::lanes::reopen::reopen;
@@ -24,6 +27,9 @@ use crate::stall::Stall;
 
 /// Nanoseconds between two looks at whether the application has looked.
 const LOOK_NS: u64 = 5_000_000;
+/// Turns of the application after which it sees whether that is to be put off. Who takes as many in less than half the
+/// time between two looks is not looked at.
+const TURNS: u64 = 64;
 /// Longest nap while the application's work is done, in nanoseconds.
 const SERVING_NS: u64 = 1_000_000_000;
 /// Nanoseconds between two looks while the application sleeps.
@@ -42,30 +48,76 @@ const LOOKS: u32 = 64;
 /// within these bounds, so that `drop` comes back though a peer that has gone counts as alive for hours.
 const LINGER: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
 
+/// When the attendant looks next at an application that has looked at its last look, which puts that off.
+#[derive(Debug)]
+pub(super) struct NextLook {
+    timer: OwnedFd,
+    /// Whether the attendant sleeps until the timer goes off: then it is never later than one time between two looks.
+    sleeps: AtomicBool,
+    /// When the timer was set last, in nanoseconds.
+    set_at: AtomicU64,
+}
+
+impl NextLook {
+    pub(super) fn new() -> Result<Self, Errno> {
+        let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
+        Ok(Self { timer, sleeps: AtomicBool::new(false), set_at: AtomicU64::new(0) })
+    }
+
+    /// The application has looked, so often by now.
+    #[inline]
+    pub(super) fn has_looked(&self, turns: u64) {
+        if turns.is_multiple_of(TURNS) && self.sleeps.load(Ordering::Relaxed) {
+            self.put_off();
+        }
+    }
+
+    #[cold]
+    fn put_off(&self) {
+        let now = clock::now();
+        // A thread that was held up since it has seen the attendant sleep has it look too early at worst.
+        if now.as_nanos().saturating_sub(self.set_at.load(Ordering::Relaxed)) >= LOOK_NS / 2 {
+            self.set(now);
+        }
+    }
+
+    /// Has it go off when it is time for the next look. False if the kernel refuses.
+    fn set(&self, now: Instant) -> bool {
+        let it_interval = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let it_value = Timespec { tv_sec: 0, tv_nsec: LOOK_NS.cast_signed() };
+        self.set_at.store(now.as_nanos(), Ordering::Relaxed);
+        timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &Itimerspec { it_interval, it_value }).is_ok()
+    }
+}
+
 pub(super) fn start(shared: Arc<Shared>) -> io::Result<JoinHandle<()>> {
     std::thread::Builder::new().name("cutthrough-net".into()).stack_size(256 << 10).spawn(move || attend(&shared))
 }
 
 fn attend(shared: &Shared) {
     let mut seen = 0;
-    let mut nap = LOOK_NS;
+    // None beside an application that has looked since the last look.
+    let mut nap = None;
     let mut serving = false;
     let mut waits_since = None;
     while !shared.stop.load(Ordering::Acquire) {
-        sleep(shared, nap.min(shared.due.left()), serving);
+        match nap {
+            Some(nap) => sleep(shared, shared.due.left().min(nap), serving),
+            None => sleep_beside(shared),
+        }
         reopen(shared);
         if shared.waits.load(Ordering::Relaxed) {
             let now = clock::now();
             if now.saturating_since(*waits_since.get_or_insert(now)) > DORMANT_NS {
                 hibernate(shared);
-                (waits_since, nap) = (None, LOOK_NS);
+                (waits_since, nap) = (None, None);
                 continue;
             }
         } else {
             waits_since = None;
         }
         let Some(mut core) = unattended(shared, seen) else {
-            (seen, serving, nap) = (shared.turns.load(Ordering::Relaxed), false, LOOK_NS);
+            (seen, serving, nap) = (shared.turns.load(Ordering::Relaxed), false, None);
             continue;
         };
         // Who goes to sleep says so under the lock. Its times are looked after below.
@@ -103,7 +155,7 @@ fn attend(shared: &Shared) {
         if serving && shared.turns.load(Ordering::SeqCst) != seen {
             // The application has come back meanwhile, and could not see that.
             shared.serving.store(false, Ordering::Relaxed);
-            (seen, serving, nap) = (shared.turns.load(Ordering::Relaxed), false, LOOK_NS);
+            (seen, serving, nap) = (shared.turns.load(Ordering::Relaxed), false, None);
             continue;
         }
         let timer = core.timer().into_iter().chain(relieves).min();
@@ -115,7 +167,7 @@ fn attend(shared: &Shared) {
             true if !core.net.is_wanting() => SERVING_NS,
             _ => SLEEP_NS,
         };
-        nap = if quiet { timer.clamp(NAP_NS, longest) } else { NAP_NS };
+        nap = Some(if quiet { timer.clamp(NAP_NS, longest) } else { NAP_NS });
     }
     linger(shared);
 }
@@ -124,7 +176,11 @@ fn attend(shared: &Shared) {
 pub(super) fn keep(shared: &Shared, next: Instant) {
     // Either the attendant sees this before it sleeps, or its sleep is seen here.
     shared.due_at.store(next.as_nanos(), Ordering::SeqCst);
-    if next.as_nanos() < shared.wakes_at.load(Ordering::SeqCst) {
+    let wakes_at = match shared.next_look.sleeps.load(Ordering::SeqCst) {
+        true => clock::now().after(LOOK_NS).as_nanos(),
+        false => shared.wakes_at.load(Ordering::SeqCst),
+    };
+    if next.as_nanos() < wakes_at {
         shared.kick();
     }
 }
@@ -150,10 +206,27 @@ fn hibernate(shared: &Shared) {
 fn sleep(shared: &Shared, nap: u64, serving: bool) {
     let now = clock::now();
     shared.wakes_at.store(now.after(nap).as_nanos(), Ordering::SeqCst);
+    sleep_for(shared, now, nap, shared.watched.iter().filter(|_| serving));
+}
+
+/// Naps until the application kicks, or until it is time to look whether it has looked.
+fn sleep_beside(shared: &Shared) {
+    let now = clock::now();
+    if !shared.next_look.set(now) {
+        return sleep(shared, shared.due.left().min(LOOK_NS), false);
+    }
+    shared.wakes_at.store(now.after(LOOK_NS).as_nanos(), Ordering::SeqCst);
+    shared.next_look.sleeps.store(true, Ordering::SeqCst);
+    sleep_for(shared, now, shared.due.left().min(SLEEP_NS), [&shared.next_look.timer]);
+    shared.next_look.sleeps.store(false, Ordering::SeqCst);
+}
+
+/// Sleeps until the application kicks or something comes by one of these, but no longer than `nap` from `now` on, nor
+/// than the application's times allow.
+fn sleep_for<'f>(shared: &'f Shared, now: Instant, nap: u64, others: impl IntoIterator<Item = &'f OwnedFd>) {
     let nap = nap.min(shared.due_at.load(Ordering::SeqCst).saturating_sub(now.as_nanos()));
-    let others = shared.watched.iter().filter(|_| serving);
     let mut watched = vec![PollFd::new(&shared.kick, PollFlags::IN)];
-    watched.extend(others.map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)));
+    watched.extend(others.into_iter().map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)));
     let seconds = i64::try_from(nap / 1_000_000_000).unwrap_or(i64::MAX);
     let timeout = Timespec { tv_sec: seconds, tv_nsec: i64::try_from(nap % 1_000_000_000).unwrap_or(0) };
     let _ = poll(&mut watched, Some(&timeout));

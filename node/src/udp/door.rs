@@ -21,7 +21,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
 use super::address::{UdpAddressError, Ways};
-use super::attendant;
+use super::attendant::{self, NextLook};
 use super::calls::Call;
 use super::carried::{Carried, Spare};
 use super::glances::Glances;
@@ -144,6 +144,7 @@ pub(super) struct Shared {
     /// outside of our calls, and somebody has to look after its times.
     pub(super) wakes_at: AtomicU64,
     pub(super) due_at: AtomicU64,
+    pub(super) next_look: NextLook,
     pub(super) kick: OwnedFd,
     /// When a ring is to be opened again.
     pub(super) due: Arc<Due>,
@@ -305,6 +306,7 @@ impl Udp {
             stop: AtomicBool::new(false),
             wakes_at: AtomicU64::new(0),
             due_at: AtomicU64::new(u64::MAX),
+            next_look: NextLook::new().map_err(|errno| refused(errno.into()))?,
             kick,
             due,
             waker: Arc::clone(waker),
@@ -426,7 +428,9 @@ impl Udp {
     /// Says that the application looks after itself again.
     pub(crate) fn here(&self) {
         // Nobody else writes it.
-        self.shared.turns.store(self.shared.turns.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        let turns = self.shared.turns.load(Ordering::Relaxed).wrapping_add(1);
+        self.shared.turns.store(turns, Ordering::Relaxed);
+        self.shared.next_look.has_looked(turns);
         if self.shared.asleep.load(Ordering::Relaxed) {
             self.shared.asleep.store(false, Ordering::Relaxed);
             self.shared.due_at.store(u64::MAX, Ordering::Relaxed);
