@@ -180,26 +180,36 @@ fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
     bytes[at..at + value.len()].copy_from_slice(value);
 }
 
-impl Header {
+/// What is sealed of a header, as it travels, in words of 8 bytes: bytes are made of these, compared with these, and
+/// summed in these. A processor that reads back what it has just written in smaller pieces waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sealed([u64; SEALED_BYTES / 8]);
+
+impl Sealed {
+    /// The same of another frame of its payload: the frame's number, the bytes of its body, and the offset of those.
+    #[must_use]
+    #[inline]
+    pub fn part(self, number: u64, body: u16, offset: u32) -> Self {
+        let [first, life, _, acknowledged, bits, words] = self.0;
+        let first = first & !(0xffff << 16) | u64::from(body) << 16;
+        Self([first, life, number, acknowledged, bits, words & u64::from(u32::MAX) | u64::from(offset) << 32])
+    }
+
+    /// Number of the frame.
+    #[must_use]
+    #[inline]
+    pub const fn number(&self) -> u64 {
+        self.0[2]
+    }
+
     /// The header as bytes; the seal is zero.
     #[must_use]
     #[inline]
     pub fn to_bytes(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
-        bytes[0] = FRAME_VERSION;
-        bytes[1] = self.kind as u8;
-        put(&mut bytes, 2, &self.body.to_le_bytes());
-        put(&mut bytes, 4, &self.tag.to_le_bytes());
-        put(&mut bytes, 8, &self.generation.to_le_bytes());
-        put(&mut bytes, 12, &self.awaited.to_le_bytes());
-        put(&mut bytes, 16, &self.number.to_le_bytes());
-        put(&mut bytes, 24, &self.below.to_le_bytes());
-        put(&mut bytes, 28, &self.held.to_le_bytes());
-        bytes[30] = u8::from(self.waits);
-        bytes[31] = self.calls & CALLS | (self.asks & ASKS_MOST) << ASKS;
-        put(&mut bytes, 32, &self.bits.to_le_bytes());
-        put(&mut bytes, 40, &self.words[0].to_le_bytes());
-        put(&mut bytes, 44, &self.words[1].to_le_bytes());
+        for (place, word) in bytes.as_chunks_mut().0.iter_mut().zip(self.0) {
+            *place = word.to_le_bytes();
+        }
         bytes
     }
 
@@ -207,7 +217,32 @@ impl Header {
     #[must_use]
     #[inline]
     pub fn is(&self, bytes: &[u8; HEADER_BYTES]) -> bool {
-        self.to_bytes().first_chunk::<SEALED_BYTES>() == bytes.first_chunk()
+        self.0.iter().zip(bytes.as_chunks().0).all(|(own, bytes)| *own == u64::from_le_bytes(*bytes))
+    }
+}
+
+impl Header {
+    /// What is sealed of it.
+    #[must_use]
+    #[inline]
+    pub fn sealed(&self) -> Sealed {
+        let quiet = self.calls & CALLS | (self.asks & ASKS_MOST) << ASKS;
+        let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+        Sealed([
+            u64::from(FRAME_VERSION) | u64::from(self.kind as u8) << 8 | u64::from(self.body) << 16 | pair(0, self.tag),
+            pair(self.generation, self.awaited),
+            self.number,
+            pair(self.below, 0) | u64::from(self.held) << 32 | u64::from(self.waits) << 48 | u64::from(quiet) << 56,
+            self.bits,
+            pair(self.words[0], self.words[1]),
+        ])
+    }
+
+    /// The header as bytes; the seal is zero.
+    #[must_use]
+    #[inline]
+    pub fn to_bytes(&self) -> [u8; HEADER_BYTES] {
+        self.sealed().to_bytes()
     }
 
     /// Takes a header apart.

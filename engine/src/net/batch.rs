@@ -9,7 +9,7 @@ use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use cutthrough_wire::frame::{HEADER_BYTES, Header, OPENING_BYTES, SEAL_BYTES, SEALED_BYTES};
+use cutthrough_wire::frame::{HEADER_BYTES, Header, OPENING_BYTES, SEAL_BYTES, SEALED_BYTES, Sealed};
 use cutthrough_wire::seal::{OPENING_NUMBER, Seal};
 
 use super::channel::low16;
@@ -262,7 +262,7 @@ impl Batch {
     /// Adds a frame that carries a part of a payload, behind an opening if there is one.
     pub(super) fn push_payload(
         &mut self,
-        header: &Header,
+        head: &Sealed,
         opening: Option<&[u8; OPENING_BYTES]>,
         (message, offset, len): (u64, usize, usize),
         load: &impl Load,
@@ -281,12 +281,12 @@ impl Batch {
             (held.last, held.end) = (message, offset + len);
         }
         let at = self.own.len();
-        self.own.extend_with(|| header.to_bytes());
+        self.own.extend_with(|| head.to_bytes());
         if let Some(opening) = opening {
             let mut opening = *opening;
             let (plain, place) = opening.split_at_mut(OPENING_BYTES - SEAL_BYTES);
-            let number = header.number | OPENING_NUMBER;
-            place.copy_from_slice(&seal.seal(number, &header.to_bytes()[..SEALED_BYTES], plain));
+            let number = head.number() | OPENING_NUMBER;
+            place.copy_from_slice(&seal.seal(number, &head.to_bytes()[..SEALED_BYTES], plain));
             self.own.extend(&opening);
         }
         let before = self.own.len() - at;
@@ -294,7 +294,7 @@ impl Batch {
         let piece = load.piece(offset, len);
         let sum = if seal.is_bare() && piece.len() == len && load.coalesces(len) {
             // Of where it was, not of the copy: what was just written cannot be read at once.
-            let sum = seal.sum(header.number, &self.own.bytes()[at..at + SEALED_BYTES], piece);
+            let sum = seal.sum(head.number(), &self.own.bytes()[at..at + SEALED_BYTES], piece);
             let to = self.own.len();
             self.own.extend(piece);
             self.push_own(to, len);
@@ -302,20 +302,20 @@ impl Batch {
             sum
         } else if seal.is_bare() && piece.len() == len {
             self.pieces.push(Piece::Payload { message, offset, len });
-            seal.sum(header.number, &self.own.bytes()[at..at + SEALED_BYTES], piece)
+            seal.sum(head.number(), &self.own.bytes()[at..at + SEALED_BYTES], piece)
         } else {
             let to = self.own.len();
             self.own.grow(len);
             let is_read = self.is_read();
-            let (head, out) = self.own.bytes_mut().split_at_mut(to);
-            let protected = &head[at..at + SEALED_BYTES];
+            let (written, out) = self.own.bytes_mut().split_at_mut(to);
+            let protected = &written[at..at + SEALED_BYTES];
             let sum = if piece.len() == len && !seal.is_bare() {
-                Some(seal.seal_into(header.number, protected, piece, out))
+                Some(seal.seal_into(head.number(), protected, piece, out))
             } else if is_read {
                 let mut plain = vec![0; len];
-                load.copy_out(offset, &mut plain).then(|| seal.seal_into(header.number, protected, &plain, out))
+                load.copy_out(offset, &mut plain).then(|| seal.seal_into(head.number(), protected, &plain, out))
             } else {
-                load.copy_out(offset, out).then(|| seal.seal(header.number, protected, out))
+                load.copy_out(offset, out).then(|| seal.seal(head.number(), protected, out))
             };
             // A payload that has lost its memory is never shown to the other side, and nothing of it to anybody.
             let sum = sum.unwrap_or_else(|| {
@@ -422,8 +422,8 @@ mod tests {
         let (plain, roomy) = (vec![7; 250], Roomy(vec![7; 250]));
         let (mut own, mut held) = (Batch::default(), Batch::default());
         for (message, offset, len) in [(3, 0, 100), (3, 100, 100), (4, 0, 50)] {
-            own.push_payload(&HEADER, None, (message, offset, len), &plain, &mut Unsealed(false));
-            held.push_payload(&HEADER, None, (message, offset, len), &roomy, &mut Unsealed(false));
+            own.push_payload(&HEADER.sealed(), None, (message, offset, len), &plain, &mut Unsealed(false));
+            held.push_payload(&HEADER.sealed(), None, (message, offset, len), &roomy, &mut Unsealed(false));
             // And the end of one that is filled up.
             assert_eq!(own.room(HEADER_BYTES + 100, 65_000), held.room(HEADER_BYTES + 100, 65_000));
         }
@@ -439,16 +439,16 @@ mod tests {
         held.clear();
         assert!(held.own().is_empty() && held.hold().is_none());
         // What goes bare, or by a ring, or begins with something else, has no use for it.
-        held.push_payload(&HEADER, None, (3, 0, 100), &roomy, &mut Unsealed(true));
+        held.push_payload(&HEADER.sealed(), None, (3, 0, 100), &roomy, &mut Unsealed(true));
         assert!(held.hold().is_none());
         held.clear();
         held.go(Way { number: 1, ..Way::default() });
-        held.push_payload(&HEADER, None, (3, 0, 100), &roomy, &mut Unsealed(false));
+        held.push_payload(&HEADER.sealed(), None, (3, 0, 100), &roomy, &mut Unsealed(false));
         assert!(held.hold().is_none());
         held.clear();
         held.go(Way::default());
         held.push(HEADER, &mut Unsealed(false), |own| own.extend(b"a word"));
-        held.push_payload(&HEADER, None, (3, 0, 100), &roomy, &mut Unsealed(false));
+        held.push_payload(&HEADER.sealed(), None, (3, 0, 100), &roomy, &mut Unsealed(false));
         assert!(held.hold().is_none());
     }
 
@@ -497,13 +497,13 @@ mod tests {
             let (load, mut batch) = (Pieces(vec![7; 100], room), Batch::default());
             // Where it lies is known once something does.
             let mut seal = Hidden(0..0);
-            batch.push_payload(&HEADER, None, (0, 0, 0), &load, &mut seal);
+            batch.push_payload(&HEADER.sealed(), None, (0, 0, 0), &load, &mut seal);
             if let Some(hold) = batch.hold() {
                 let begin = hold.bytes().as_ptr().addr();
                 seal.0 = begin..begin + 4096;
             }
-            batch.push_payload(&HEADER, Some(&[9; OPENING_BYTES]), (0, 0, 50), &load, &mut seal);
-            batch.push_payload(&HEADER, None, (0, 50, 5), &load, &mut seal);
+            batch.push_payload(&HEADER.sealed(), Some(&[9; OPENING_BYTES]), (0, 0, 50), &load, &mut seal);
+            batch.push_payload(&HEADER.sealed(), None, (0, 50, 5), &load, &mut seal);
             batch.push(HEADER, &mut seal, |own| own.extend(b"a word"));
             (batch.hold().is_some(), batch.own().to_vec())
         };
@@ -554,7 +554,7 @@ mod tests {
         let (load, mut batch) = (Written(core::cell::Cell::new(1)), Batch::default());
         for (offset, seen) in [(0, 1), (33, 2), (66, 3)] {
             let at = batch.own().len();
-            batch.push_payload(&HEADER, None, (0, offset, 33), &load, &mut Summed);
+            batch.push_payload(&HEADER.sealed(), None, (0, offset, 33), &load, &mut Summed);
             assert_eq!(batch.own()[at + HEADER_BYTES..], [seen; 33]);
             assert_eq!(batch.own()[at + SEALED_BYTES..at + HEADER_BYTES], [seen; SEAL_BYTES]);
         }
@@ -577,7 +577,7 @@ mod tests {
     fn nothing_of_a_payload_leaves_that_has_lost_its_memory() {
         for bare in [false, true] {
             let mut batch = Batch::default();
-            batch.push_payload(&HEADER, None, (0, 0, 100), &Torn, &mut Unsealed(bare));
+            batch.push_payload(&HEADER.sealed(), None, (0, 0, 100), &Torn, &mut Unsealed(bare));
             assert_eq!(batch.own()[HEADER_BYTES..], [0; 100]);
             assert_eq!(batch.own()[SEALED_BYTES..HEADER_BYTES], [0xff; SEAL_BYTES]);
         }

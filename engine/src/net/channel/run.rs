@@ -24,22 +24,21 @@ impl Run {
     fn of(heads: &[[u8; HEADER_BYTES]]) -> Option<Self> {
         let first = heads.first().and_then(|head| Header::from_bytes(head).ok())?;
         let mut run = Self { first, frames: 0, len: 0 };
-        let mut last = first.body;
+        let (mut last, sealed) = (first.body, first.sealed());
         for head in heads {
             // Nothing of this has been proved.
             let number = first.number.checked_add(run.frames as u64)?;
             let offset = u32::try_from(run.len).ok().and_then(|len| first.words[1].checked_add(len))?;
-            let due = Header { number, words: [first.words[0], offset], ..first };
             if last < first.body {
                 break;
             }
-            if !due.is(head) {
+            if !sealed.part(number, first.body, offset).is(head) {
                 // The last one may be shorter.
-                let Ok(header) = Header::from_bytes(head) else { break };
-                if header != (Header { body: header.body, ..due }) || header.body > first.body {
+                let Ok(Header { body, .. }) = Header::from_bytes(head) else { break };
+                if !sealed.part(number, body, offset).is(head) || body > first.body {
                     break;
                 }
-                last = header.body;
+                last = body;
             }
             run.frames += 1;
             run.len += usize::from(last);
