@@ -19,7 +19,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 pub use cutthrough_engine::net::trains::TRAIN_BYTES;
 use libc::{c_int, c_void, socklen_t};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, sockopt};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
 
 /// Most parts of a scatter list in one call (`UIO_MAXIOV` of Linux).
 pub const PARTS: usize = 1024;
@@ -240,20 +240,18 @@ impl Datagrams {
         if let Some(port) = &self.port {
             return port.send(to, parts, segment);
         }
+        if let ([part], None, None) = (parts, from, segment) {
+            return match to {
+                Some(to) => rustix::net::sendto(&self.fd, part, SendFlags::DONTWAIT, &to),
+                None => rustix::net::send(&self.fd, part, SendFlags::DONTWAIT),
+            };
+        }
         let mut name = to.map(Name::from);
         let mut control = Control::default();
         let mut message = empty();
         if let Some(name) = &mut name {
             message.msg_namelen = name.bytes();
             message.msg_name = (&raw mut *name).cast();
-        }
-        if let ([part], None, None) = (parts, from, segment) {
-            let (socket, flags, length) = (self.fd.as_raw_fd(), libc::MSG_DONTWAIT, message.msg_namelen);
-            // SAFETY: the bytes and the address, if there is one, are alive during the call and have these lengths.
-            let sent = unsafe {
-                libc::syscall(libc::SYS_sendto, socket, part.as_ptr(), part.len(), flags, message.msg_name, length)
-            };
-            return usize::try_from(sent).map_err(|_| last_error());
         }
         // The kernel only reads what this list names; the type knows lists for both ways alone.
         message.msg_iov = parts.as_ptr().cast::<libc::iovec>().cast_mut();
@@ -328,12 +326,7 @@ impl Datagrams {
     /// As of [`Datagrams::receive`].
     #[inline]
     pub fn receive_lone(&self, into: &mut [u8]) -> Result<usize, Errno> {
-        const FLAGS: c_int = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
-        let (socket, nobody) = (self.fd.as_raw_fd(), std::ptr::null_mut::<c_void>());
-        // SAFETY: the bytes are borrowed for writing during the call and are so many; no address is asked for.
-        let received =
-            unsafe { libc::syscall(libc::SYS_recvfrom, socket, into.as_mut_ptr(), into.len(), FLAGS, nobody, nobody) };
-        usize::try_from(received).map_err(|_| last_error())
+        Ok(rustix::net::recv(&self.fd, into, RecvFlags::DONTWAIT.union(RecvFlags::TRUNC))?.1)
     }
 
     /// Receives one train into `parts`, one after the other, in one call that never waits.

@@ -37,11 +37,14 @@ impl<'a> Socket<'a> {
 /// nothing wakes us again for what lies behind it.
 #[inline]
 fn past_an_error<T>(mut receive: impl FnMut() -> Result<T, Errno>) -> Option<T> {
-    match receive() {
-        Ok(came) => Some(came),
-        Err(Errno::AGAIN) => None,
-        Err(_) => receive().ok(),
+    for _ in 0..2 {
+        match receive() {
+            Ok(came) => return Some(came),
+            Err(Errno::AGAIN) => return None,
+            Err(_) => {}
+        }
     }
+    None
 }
 
 impl Line for Socket<'_> {
