@@ -33,6 +33,17 @@ fn patient() -> Config {
     Config { silence: 3 * PATIENCE, deadline: 3 * PATIENCE, ..Config::default() }
 }
 
+/// The end of a test whose endpoints cannot say goodbye to each other: each would wait for that until its silence was
+/// over, one after the other.
+fn leave(all: [Udp; 3]) {
+    std::thread::scope(|scope| {
+        for one in all {
+            one.shared.lock().config.silence = Duration::ZERO;
+            scope.spawn(move || drop(one));
+        }
+    });
+}
+
 /// The device on the way to one peer stands still, as one does that was told to: nobody else hears less for that.
 #[test]
 fn a_socket_that_takes_nothing_keeps_nobody_waiting_but_its_peer() {
@@ -64,8 +75,9 @@ fn a_socket_that_takes_nothing_keeps_nobody_waiting_but_its_peer() {
 /// The same for the endpoint's own socket: who is reached by the joined one does not wait for a peer that is not.
 #[test]
 fn a_socket_of_all_that_takes_nothing_keeps_the_joined_peer_not_waiting() {
-    let ([near, far, _other], [to_far, to_other]) = three(&patient());
-    let say = |channel| send(&near, channel, b"a word", Cargo { load: Load::None, token: None, cookie: None });
+    let (all, [to_far, to_other]) = three(&patient());
+    let [near, far, _] = &all;
+    let say = |channel| send(near, channel, b"a word", Cargo { load: Load::None, token: None, cookie: None });
     let heard_by = |at: &Udp| {
         let mut heard = 0;
         at.turn(64, |_, told| heard += u32::from(matches!(told, Told::Message(..))));
@@ -77,7 +89,7 @@ fn a_socket_of_all_that_takes_nothing_keeps_the_joined_peer_not_waiting() {
         say(to_far);
         said += 1;
         near.turn(64, |_, _| ());
-        heard += heard_by(&far);
+        heard += heard_by(far);
         assert!(begun.elapsed() < PATIENCE, "no socket is joined");
     }
     let _reader = near.shared.lock().socket.stand_still(usize::MAX);
@@ -87,24 +99,26 @@ fn a_socket_of_all_that_takes_nothing_keeps_the_joined_peer_not_waiting() {
     said += 1;
     while heard < said {
         near.turn(64, |_, _| ());
-        heard += heard_by(&far);
+        heard += heard_by(far);
         assert!(begun.elapsed() < PATIENCE, "it waits for the other one");
     }
+    leave(all);
 }
 
 /// A peer whose way stands still gets a part of the endpoint's own socket, and others have the rest for what is short.
 #[test]
 fn a_peer_that_takes_nothing_leaves_room_for_others() {
-    let ([near, _far, _other], [to_far, to_other]) = three(&patient());
+    let (all, [to_far, to_other]) = three(&patient());
+    let [near, ..] = &all;
     let reader = near.shared.lock().socket.stand_still(64 << 10);
     let begun = Instant::now();
     while near.shared.lock().stuck.is_none() {
         let load = Load::Pages(Sheaf::One(near.page(to_other, 60_000).unwrap()));
-        send(&near, to_other, b"long", Cargo { load, token: None, cookie: None });
+        send(near, to_other, b"long", Cargo { load, token: None, cookie: None });
         near.flush();
         assert!(begun.elapsed() < PATIENCE, "it takes all");
     }
-    send(&near, to_far, b"a word", Cargo { load: Load::None, token: None, cookie: None });
+    send(near, to_far, b"a word", Cargo { load: Load::None, token: None, cookie: None });
     let (mut went, mut frame) = (false, vec![0; 64 << 10]);
     let mut look = || match rustix::net::recv(&reader, &mut frame[..], rustix::net::RecvFlags::empty()) {
         Ok((bytes, _)) => frame[..bytes].windows(6).any(|part| part == b"a word"),
@@ -118,4 +132,5 @@ fn a_peer_that_takes_nothing_leaves_room_for_others() {
         }
         assert!(begun.elapsed() < PATIENCE, "it waits for the other one");
     }
+    leave(all);
 }
