@@ -21,6 +21,8 @@ mod way;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// After the last frame nothing more must come; how long that is looked at.
 const QUIET: Duration = Duration::from_millis(30);
+/// The same between one of many batches and the next: what comes later still is one too many there.
+const BETWEEN: Duration = Duration::from_millis(3);
 
 /// An end of the wire: its socket, where that is bound, and its ring.
 pub(super) struct End {
@@ -62,14 +64,19 @@ pub(super) fn from_socket(socket: &Datagrams, each: &mut dyn FnMut(SocketAddr, &
 
 /// Takes in what comes either way until there are `expected` frames, and a moment longer: by the ring, by the socket.
 fn gather(end: &mut End, expected: usize) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
-    gather_while(end, expected, || {})
+    gather_while(end, expected, QUIET, || {})
 }
 
-/// As [`gather`], while something else is done again and again.
-fn gather_while(end: &mut End, expected: usize, mut others: impl FnMut()) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
+/// As [`gather`], with this moment, while something else is done again and again.
+fn gather_while(
+    end: &mut End,
+    expected: usize,
+    moment: Duration,
+    mut others: impl FnMut(),
+) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
     let (mut ring, mut socket) = (Vec::new(), Vec::new());
     let (begun, mut moved) = (Instant::now(), Instant::now());
-    while ring.len() + socket.len() < expected || moved.elapsed() < QUIET {
+    while ring.len() + socket.len() < expected || moved.elapsed() < moment {
         assert!(begun.elapsed() < PATIENCE, "{} and {} of {expected} have come", ring.len(), socket.len());
         others();
         let by_ring = end.ring.receive(7, &mut |_, body| ring.push(body.to_vec()));
@@ -121,7 +128,7 @@ fn each_comes_once(mtu: u32, step: usize) {
         let lengths: Vec<usize> = (begin..=longest).step_by(step).take(40).chain([longest]).collect();
         let sent: Vec<Vec<u8>> = lengths.iter().map(|bytes| body(begin + bytes * 7, *bytes)).collect();
         sent.iter().for_each(|body| send(&sender, to, body, None));
-        let (ring, socket) = gather(&mut receiver, sent.len());
+        let (ring, socket) = gather_while(&mut receiver, sent.len(), BETWEEN, || {});
         assert_eq!(counted(&ring), counted(&sent));
         assert!(socket.is_empty(), "{} by the socket", socket.len());
     }
@@ -137,7 +144,7 @@ fn each_comes_once(mtu: u32, step: usize) {
                 let train = body(segment + pieces, bytes);
                 send(&sender, to, &train, Some(segment));
                 let frames: Vec<Vec<u8>> = train.chunks(segment).map(<[u8]>::to_vec).collect();
-                let (ring, socket) = gather(&mut receiver, frames.len());
+                let (ring, socket) = gather_while(&mut receiver, frames.len(), BETWEEN, || {});
                 let what = format!("{pieces} of {segment} and {rest}");
                 assert_eq!(counted(ring.iter().chain(&socket)), counted(&frames), "{what}");
                 assert_eq!(ring.is_empty(), bytes > longest, "{what}");
@@ -145,6 +152,7 @@ fn each_comes_once(mtu: u32, step: usize) {
             }
         }
     }
+    assert_eq!(gather(&mut receiver, 0), (vec![], vec![]));
     assert_eq!(receiver.ring.counts(), RingCounts::default());
 }
 

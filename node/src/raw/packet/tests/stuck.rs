@@ -31,6 +31,6 @@ fn what_never_goes_holds_up_nothing_that_is_shorter() {
     let looks = || {
         sender.ring.receive(1, &mut |_, _| {});
     };
-    assert_eq!(gather_while(&mut receiver, 1, looks).0, [long]);
+    assert_eq!(gather_while(&mut receiver, 1, QUIET, looks).0, [long]);
     assert_eq!((sender.ring.room(), sender.ring.counts().refused), (room, 3));
 }
