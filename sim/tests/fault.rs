@@ -1,5 +1,9 @@
 //! Worlds in which everything goes wrong: fixed seeds, fresh ones, and those that once failed.
 
+use std::num::NonZero;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use cutthrough_sim::fault::{self, Summary, With, Wraps};
@@ -8,19 +12,34 @@ use cutthrough_sim::fault::{self, Summary, With, Wraps};
 /// hashes in `docs/performance.md` are of the worlds of before.
 const HASH: u64 = 0x8429_54a8_5b82_4350;
 
-/// Runs seeds, and shows every failure.
-fn all(seeds: impl Iterator<Item = u64>) -> Summary {
-    let mut all = Summary::default();
-    let mut failed = 0;
-    for seed in seeds {
-        match fault::run(seed, None) {
-            Ok(summary) => all.add(&summary),
-            Err(failure) => {
-                println!("{failure}");
-                failed += 1;
+/// Runs seeds, on as many cores as there are, and shows every failure. Worlds add up to the same in any order.
+fn all(seeds: Range<u64>) -> Summary {
+    let (next, last) = (AtomicU64::new(seeds.start), seeds.end);
+    let some = || {
+        let (mut all, mut failed) = (Summary::default(), 0);
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= last {
+                return (all, failed);
+            }
+            match fault::run(seed, None) {
+                Ok(summary) => all.add(&summary),
+                Err(failure) => {
+                    println!("{failure}");
+                    failed += 1;
+                }
             }
         }
-    }
+    };
+    let (mut all, mut failed) = (Summary::default(), 0);
+    thread::scope(|scope| {
+        let cores = thread::available_parallelism().map_or(1, NonZero::get);
+        let threads: Vec<_> = (0..cores).map(|_| scope.spawn(some)).collect();
+        for ran in threads.into_iter().map(|thread| thread.join().expect("no world panics")) {
+            all.add(&ran.0);
+            failed += ran.1;
+        }
+    });
     assert_eq!(failed, 0, "failing seeds, beside {all:?}");
     all
 }
