@@ -1,12 +1,22 @@
 //! Ways that are not like a machine room: what they carry, in virtual time, by the engine's own code. Each run is the
 //! same, so these are counts.
 
+use std::thread;
+
 use cutthrough_sim::fault::links::cases::{
     Crowd, MEGABIT, MILLISECOND, SECOND, beside_idle, evenness, far, late_frames, longer, losses, outage, standstill,
     two_ways,
 };
 
 const GIGABIT: u64 = 1_000 * MEGABIT;
+
+/// Runs each of these worlds beside the others, which takes as long as the longest of them.
+fn at_once<T: Send, const N: usize>(worlds: [T; N], run: impl Fn(T) + Sync) {
+    thread::scope(|scope| {
+        let run = &run;
+        worlds.into_iter().for_each(|world| drop(scope.spawn(move || run(world))));
+    });
+}
 
 /// What came later than others by more than 1.5 round trips was refused as old, and 3.7 Mb/s were carried.
 #[test]
@@ -61,17 +71,18 @@ fn who_begin_at_once_share_a_short_way() {
 /// way. And windows that had shrunk to four frames grew by a sixteenth in a round.
 #[test]
 fn a_way_that_has_become_longer_is_filled_before_long() {
-    let (_, rates) = longer(GIGABIT, 5 * MILLISECOND, 50 * MILLISECOND);
-    assert!(rates[3] > 200.0 && rates[5] > 350.0, "{rates:?}");
-    let (_, rates) = longer(GIGABIT, MILLISECOND, 3 * MILLISECOND);
-    assert!(rates[1] > 800.0, "{rates:?}");
+    let at_least: [(_, _, &[(usize, f64)]); 2] = [(5, 50, &[(3, 200.0), (5, 350.0)]), (1, 3, &[(1, 800.0)])];
+    at_once(at_least, |(before, after, at_least)| {
+        let (_, rates) = longer(GIGABIT, before * MILLISECOND, after * MILLISECOND);
+        assert!(at_least.iter().all(|(second, rate)| rates[*second] > *rate), "{rates:?}");
+    });
 }
 
 /// Four frames of each are more than the way holds, so its queue is never empty. Once the way without it was forgotten,
 /// each took the frames of the others for the way: after half a minute frames waited for 20 ms.
 #[test]
 fn a_crowd_does_not_forget_how_long_its_way_is() {
-    for gap in [0, 200 * MILLISECOND] {
+    at_once([0, 200 * MILLISECOND], |gap| {
         let crowd = Crowd { senders: 16, rate: 100 * MEGABIT, round: MILLISECOND, gap, queue_ms: 60, ahead: 4 };
         let until = 25 * SECOND;
         let world = crowd.run(until);
@@ -79,7 +90,7 @@ fn a_crowd_does_not_forget_how_long_its_way_is() {
         assert!(waited < 9.0 && world.link(0).dropped == 0, "{waited} ms, {} dropped", world.link(0).dropped);
         let rates: Vec<f64> = (0..16).map(|sender| world.rate(sender, until / 2, until)).collect();
         assert!(rates.iter().sum::<f64>() > 85.0 && evenness(&rates) > 0.99, "{rates:?}");
-    }
+    });
 }
 
 /// What was lost then ended the doubling of the window: 450 ms.
@@ -105,10 +116,10 @@ fn acknowledgements_that_are_lost_cost_little() {
 /// 79, and 5 if they have 64 KiB: what came unasked of later ones left no room to ask for the one that was to be read.
 #[test]
 fn a_long_way_is_filled() {
-    for (pages, computes_ms) in [(true, 0), (false, 0), (false, 10)] {
+    at_once([(true, 0), (false, 0), (false, 10)], |(pages, computes_ms)| {
         let (carried, most, dropped) = far(GIGABIT, 100 * MILLISECOND, (1 << 20, 4 << 20), pages, computes_ms);
         assert!(carried > 600.0 && dropped == 0, "{pages}, {computes_ms}: {carried} Mb/s, {most} bytes, {dropped}");
-    }
+    });
 }
 
 /// Channels that sent nothing kept what they were dealt first, and one that came late was asked for all but a short
