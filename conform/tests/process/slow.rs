@@ -132,19 +132,15 @@ pub(crate) fn goes_on_after_stops(part: &str, address: &str, say: impl Fn(&str))
     goes_on(does, millis.parse().expect("milliseconds"), address, say);
 }
 
-/// Time in which a process is stopped does not count as time without progress: its peer was stopped with it, or what
-/// that has done meanwhile is still to be looked at.
-#[test]
-fn who_is_stopped_with_its_peer_or_alone_takes_nobody_for_stuck() {
+/// Both are stopped, or one of them: each case beside the others. Whoever is stopped has a short deadline.
+fn nobody_is_taken_for_stuck(address: impl Fn(&Folder) -> String + Sync) {
     const SHORT: u64 = 300;
     const LONG: u64 = 10_000;
-    for (network, stopped) in [false, true].into_iter().flat_map(|net| [(net, "both"), (net, "gives"), (net, "takes")])
-    {
+    let case = &|stopped: &str| {
         let folder = Folder::new();
-        let address = if network { "udp:127.0.0.1:0".to_owned() } else { folder.address() };
         let [takes, gives] =
             ["takes", "gives"].map(|does| if [does, "both"].contains(&stopped) { SHORT } else { LONG });
-        let mut taker = Other::start(Other::command(&format!("goes-on-takes-{takes}"), &address));
+        let mut taker = Other::start(Other::command(&format!("goes-on-takes-{takes}"), &address(&folder)));
         let address = taker.says();
         let mut giver = Other::start(Other::command(&format!("goes-on-gives-{gives}"), &address));
         assert_eq!(giver.says(), "ready");
@@ -162,7 +158,24 @@ fn who_is_stopped_with_its_peer_or_alone_takes_nobody_for_stuck() {
         }
         let said = [giver.says(), taker.says()];
         assert_eq!(said, ["gone", "Peer"], "{stopped} stopped, over {address}");
-    }
+    };
+    thread::scope(|scope| {
+        for stopped in ["both", "gives", "takes"] {
+            scope.spawn(move || case(stopped));
+        }
+    });
+}
+
+/// Time in which a process is stopped does not count as time without progress: its peer was stopped with it, or what
+/// that has done meanwhile is still to be looked at.
+#[test]
+fn who_is_stopped_with_its_peer_or_alone_takes_nobody_for_stuck() {
+    nobody_is_taken_for_stuck(Folder::address);
+}
+
+#[test]
+fn who_is_stopped_on_a_network_takes_nobody_for_stuck() {
+    nobody_is_taken_for_stuck(|_| "udp:127.0.0.1:0".to_owned());
 }
 
 /// Payloads that are on their way when their sender goes, how long each is, and a while.
