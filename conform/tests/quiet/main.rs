@@ -1,7 +1,7 @@
 //! What does not happen: system calls, locks and allocations on the path of a 64-byte message, or of a request and its
 //! reply, work in an idle endpoint.
 //!
-//! Counts, never timings. Each test looks at this whole process, so they run one at a time.
+//! Counts, never timings. Most tests look at this whole process, so they run one at a time.
 
 mod allocations;
 mod crowd;
@@ -204,10 +204,22 @@ fn stepped() {
     steps::play();
 }
 
+/// Those who wait, all at the same time: each looks at threads of its own alone.
 #[test]
+fn who_waits_does_hardly_anything() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    thread::scope(|scope| {
+        let waits = [
+            an_idle_endpoint_uses_no_processor,
+            an_endpoint_at_which_nobody_looks_hardly_wakes,
+            who_looks_after_a_sleeper_sleeps,
+        ];
+        waits.into_iter().for_each(|waits| drop(scope.spawn(waits)));
+    });
+}
+
 fn an_idle_endpoint_uses_no_processor() {
     const WAITED: Duration = Duration::from_secs(5);
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let [mut a, _b] = pair();
     let (before, woken) = (clock_gettime(ClockId::ThreadCPUTime), woken("/proc/thread-self/status"));
     assert!(matches!(a.0.wait(Some(WAITED)), Err(WaitError::TimedOut)));
@@ -221,14 +233,12 @@ fn an_idle_endpoint_uses_no_processor() {
 }
 
 /// What looks after a network endpoint while nobody else does.
-#[test]
 fn an_endpoint_at_which_nobody_looks_hardly_wakes() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let [(mut a, at_a), (mut b, _)] = pair_over_udp();
+    let ([(mut a, at_a), (mut b, _)], attendants) = attended();
     thread::sleep(Duration::from_millis(200));
-    let before = wakes("cutthrough-net");
+    let before = wakes(&attendants);
     thread::sleep(Duration::from_secs(3));
-    let woken = wakes("cutthrough-net") - before;
+    let woken = wakes(&attendants) - before;
     assert!(before > 0, "nobody looks after them");
     assert!(woken < 2 * 3 * 60, "two attendants woke {woken} times in 3 s");
     eprintln!("two attendants woke {woken} times in 3 s");
@@ -243,20 +253,18 @@ fn an_endpoint_at_which_nobody_looks_hardly_wakes() {
 }
 
 /// Beside an application that waits for long its attendant sleeps too, and is there again when that returns.
-#[test]
 fn who_looks_after_a_sleeper_sleeps() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let [(mut a, _), (mut b, _)] = pair_over_udp();
+    let ([(mut a, _), (mut b, _)], attendants) = attended();
     let asleep = Duration::from_secs(4);
     thread::scope(|scope| {
         for endpoint in [&mut a, &mut b] {
             scope.spawn(move || assert!(matches!(endpoint.wait(Some(asleep)), Err(WaitError::TimedOut))));
         }
         thread::sleep(asleep / 2);
-        let before = wakes("cutthrough-net");
+        let before = wakes(&attendants);
         thread::sleep(asleep / 4);
         assert!(before > 0, "nobody looks after them");
-        let woken = wakes("cutthrough-net") - before;
+        let woken = wakes(&attendants) - before;
         // Twenty times each, while it is looked whether they are still there.
         assert!(woken < 5, "woken {woken} times to look after who waits");
     });
@@ -271,14 +279,14 @@ fn who_looks_after_a_sleeper_sleeps() {
 #[test]
 fn who_polls_is_not_looked_after() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let [(mut a, at_a), (mut b, _)] = pair_over_udp();
+    let ([(mut a, at_a), (mut b, _)], attendants) = attended();
     let polls = Duration::from_millis(400);
     let woken = |_| {
-        let (begun, before) = (Instant::now(), wakes("cutthrough-net"));
+        let (begun, before) = (Instant::now(), wakes(&attendants));
         while begun.elapsed() < polls {
             assert!(a.poll().is_none() && b.poll().is_none());
         }
-        wakes("cutthrough-net") - before
+        wakes(&attendants) - before
     };
     // Every 50 ms each, where they woke every 5; more where others have this core for a while.
     let woken = (0..10).map(woken).find(|woken| *woken < 32);
@@ -291,11 +299,34 @@ fn who_polls_is_not_looked_after() {
     assert_eq!((a.channels().count(), b.channels().count()), (1, 1), "one was taken for dead");
 }
 
-/// How often the threads of this name have waited for something.
-fn wakes(name: &str) -> u64 {
+/// Two endpoints joined over UDP, and the threads that look after them.
+fn attended() -> ([(Endpoint, Channel); 2], Vec<PathBuf>) {
+    static ONE_BY_ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE_BY_ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let before = attendants();
+    let (pair, begun) = (pair_over_udp(), Instant::now());
+    loop {
+        // A thread has its name once it runs.
+        let new: Vec<_> = attendants().into_iter().filter(|thread| !before.contains(thread)).collect();
+        if new.len() == pair.len() {
+            return (pair, new);
+        }
+        assert!(begun.elapsed() < Duration::from_secs(20), "{} attendants of two", new.len());
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// All threads of this process that look after network endpoints.
+fn attendants() -> Vec<PathBuf> {
     let tasks = std::fs::read_dir("/proc/self/task").expect("our threads").flatten().map(|task| task.path());
-    let named = |path: &PathBuf| std::fs::read_to_string(path.join("comm")).is_ok_and(|comm| comm.trim() == name);
-    tasks.filter(named).map(|path| woken(path.join("status"))).sum()
+    let named =
+        |path: &PathBuf| std::fs::read_to_string(path.join("comm")).is_ok_and(|comm| comm.trim() == "cutthrough-net");
+    tasks.filter(named).collect()
+}
+
+/// How often these threads have waited for something.
+fn wakes(threads: &[PathBuf]) -> u64 {
+    threads.iter().map(|path| woken(path.join("status"))).sum()
 }
 
 /// How often a thread has waited for something, by its status in `/proc`.
