@@ -77,7 +77,7 @@ impl Settings {
     }
 
     /// What the environment says, as `cutthrough run`, PMI, Open MPI or Slurm have set it (the first of these that is
-    /// there); alone if it says nothing.
+    /// there); alone if it says nothing, as in the shell of an allocation of Slurm, by hand.
     ///
     /// | | rank, size | name of the job |
     /// |---|---|---|
@@ -126,7 +126,9 @@ impl Settings {
             insecure: variable("CUTTHROUGH_INSECURE").is_some_and(|value| value != "0"),
             ..Self::alone()
         };
-        let found = STARTERS.iter().find(|(rank, size)| variable(rank).is_some() || variable(size).is_some());
+        // Slurm tells the shell of an allocation how many ranks there may be: that starts none.
+        let says = |name: &str| name != "SLURM_NTASKS" && variable(name).is_some();
+        let found = STARTERS.iter().find(|(rank, size)| says(rank) || says(size));
         let Some((rank, size)) = found else { return Ok(settings) };
         (settings.rank, settings.size) = (number(rank)?, number(size)?);
         if settings.rank >= settings.size {

@@ -559,6 +559,8 @@ fn the_environment_says_who_a_rank_is() {
     let ompi = [("OMPI_COMM_WORLD_RANK", "2"), ("OMPI_COMM_WORLD_SIZE", "4"), ("PMIX_NAMESPACE", "n@1")];
     let ompi = of(&ompi).expect("usable");
     assert_eq!((ompi.rank, ompi.size, ompi.job.as_str()), (2, 4, "n-1"));
+    let by_hand = of(&[("SLURM_NTASKS", "4"), ("SLURM_JOB_ID", "9")]).expect("alone in an allocation");
+    assert_eq!((by_hand.rank, by_hand.size), (0, 1));
     // Names that begin alike are not cut to the same.
     let long = |end: &str| {
         let name = format!("prterun-a-machine-with-a-long-name.example.org-417732@{end}");
