@@ -148,7 +148,7 @@ impl<'a> Outgoing<'a> {
     }
 
     /// Asks for [`Event::Completed`](crate::Event::Completed) with this number when the payload's memory may be used
-    /// again.
+    /// again. None comes once the channel has ended, whoever has ended it.
     #[inline(always)]
     #[must_use]
     pub const fn track(mut self, cookie: u64) -> Self {

@@ -52,7 +52,8 @@ pub enum Event {
     /// A channel has ended. Everything that had arrived whole on it was delivered before; what of it still waits for
     /// its reader may be read after, if the peer was the one to end, or stood still.
     Closed(Channel, CloseReason),
-    /// The pages (or the private memory) of a message that was sent with a cookie may be used again.
+    /// The pages (or the private memory) of a message that was sent with a cookie may be used again. A channel that has
+    /// ended completes nothing more: its pages end with it, and whoever counts what is out starts again.
     Completed(Completion),
     /// There is room for a message of this channel, as was asked to be told: until then it was refused as full.
     Room(Channel),

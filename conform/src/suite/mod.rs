@@ -93,6 +93,7 @@ macro_rules! suite {
             pages { the_free_queue_refills_by_drop, the_free_queue_refills_by_release,
                 a_payload_in_pages_can_be_read_often,
                 a_payload_released_unread_is_gone, a_detached_payload_keeps_its_pages, a_released_page_completes,
+                what_is_out_at_the_end_never_completes,
                 a_frozen_page_is_sent_again_and_again,
                 frozen_pages_are_lent_up_to_a_bound,
                 private_memory_completes_at_once, unsent_pages_go_back, foreign_pages_are_refused,

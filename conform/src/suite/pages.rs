@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cutthrough::{Config, Counter, Landing, NoMemory, Path, Payload, SendError};
+use cutthrough::{CloseReason, Config, Counter, Landing, NoMemory, Path, Payload, SendError};
 
 use super::config;
 use crate::bytes::{check, pattern};
@@ -132,6 +132,32 @@ pub fn a_released_page_completes(join: &dyn Join) {
     assert!(pair.b.endpoint.poll().is_none());
     assert_eq!([pair.a.completed(), pair.a.completed(), pair.a.completed()], [2, 1, 0]);
     assert_eq!(pair.a.endpoint.counter(Counter::PagesReturned), 3);
+}
+
+/// What is still read when its channel ends completes no more, be it given back afterwards: the end is the last word.
+pub fn what_is_out_at_the_end_never_completes(join: &dyn Join) {
+    if join.skips(Capability::SharedPages) {
+        return;
+    }
+    let mut pair = join.pair(config(), config());
+    let mut held = Vec::new();
+    for cookie in 0..2 {
+        let page = pair.a.endpoint.page(pair.a.channel, 4096).expect("a page");
+        let outgoing = pair.a.endpoint.outgoing(pair.a.channel).expect("a slot");
+        outgoing.attach(page).track(cookie).send().expect("sent");
+        held.push(pair.b.message());
+    }
+    held.pop();
+    assert!(pair.b.endpoint.poll().is_none());
+    pair.b.endpoint.close(pair.b.channel);
+    // What was given back before is told before.
+    assert_eq!(pair.a.completed(), 1);
+    assert_eq!(pair.a.closed(), CloseReason::Peer);
+    drop(held);
+    for _ in 0..100 {
+        assert!(pair.b.endpoint.poll().is_none());
+        assert!(pair.a.endpoint.poll().is_none(), "told of a channel that has ended");
+    }
 }
 
 /// A frozen page stays where it is. It is sent while others read it, alone, in lists and to where a token says, more
