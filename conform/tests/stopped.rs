@@ -101,3 +101,51 @@ fn an_answer_that_came_in_time_counts_though_its_caller_looks_late() {
     });
     assert!(matches!(&events[..], [Event::Opened(_), Event::Message(_)]), "{events:?}");
 }
+
+/// Who has asked a peer that was stopped before for signs of life, and is stopped itself then, does not give it up when
+/// it wakes before that: its last question may have been asked just then, or just before.
+#[test]
+fn who_is_stopped_after_its_peer_asks_it_once_more() {
+    let time = Time::begin(1);
+    for alone in [100, 300, 500, 690, 800, 895] {
+        let network = Network::new(alone, Wire { latency: Duration::from_millis(2), ..Wire::default() });
+        let (mut a, mut b) = (endpoint(&network, A), endpoint(&network, B));
+        b.listen(AT_B).expect("a free port");
+        let (ours, _) = joined(&time, &mut a, &mut b);
+        a.send(ours, b"still there?").expect("room");
+        let looks = cutthrough::now().after(alone * 1_000_000);
+        until(&time, looks, || assert!(a.poll().is_none()));
+        until(&time, looks + STOPPED, || ());
+        let wakes = cutthrough::now();
+        // The machine is busy, and the other one gets its turn later.
+        until(&time, wakes.after(50_000_000), || assert!(a.poll().is_none(), "after {alone} ms"));
+        let mut heard = false;
+        until(&time, wakes.after(2_000_000_000), || {
+            assert!(a.poll().is_none(), "after {alone} ms");
+            heard |= matches!(b.poll(), Some(Event::Message(_)));
+        });
+        assert!(heard && a.channels().count() == 1, "after {alone} ms");
+        drop((a, b));
+    }
+}
+
+/// Who looks rarely finds out that its peer is gone all the same, though each of its looks comes late.
+#[test]
+fn who_looks_rarely_hears_of_a_death() {
+    let time = Time::begin(1);
+    for every in [100, 226, 338, 400, 1000] {
+        let network = Network::new(every, Wire { latency: Duration::from_millis(2), ..Wire::default() });
+        let (mut a, mut b) = (endpoint(&network, A), endpoint(&network, B));
+        b.listen(AT_B).expect("a free port");
+        joined(&time, &mut a, &mut b);
+        let stands = cutthrough::now();
+        let mut end = None;
+        while end.is_none() {
+            until(&time, cutthrough::now().after(every * 1_000_000), || ());
+            end = a.poll();
+            assert!(cutthrough::now() < stands.after(10_000_000_000), "looking every {every} ms");
+        }
+        assert!(matches!(end, Some(Event::Closed(_, CloseReason::Died))), "{end:?}");
+        drop((a, b));
+    }
+}

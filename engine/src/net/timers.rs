@@ -78,7 +78,7 @@ impl<M: Memory> Net<M> {
                     return;
                 }
                 channel.timer_set = None;
-                let ended = channel.tick((now, looked), &settings, &mut self.tally);
+                let ended = channel.tick((at, now, looked), &settings, &mut self.tally);
                 if let Some(ending) = ended {
                     return self.end(index, ending);
                 }

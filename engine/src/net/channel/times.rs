@@ -10,6 +10,8 @@ use crate::time::Instant;
 
 /// Probe time-outs in a row after which the way is suspected.
 const WAY_FAILS: u32 = 2;
+/// A look that comes later than it was due by one of so many parts of a silence says nothing of the peer.
+const LATE: u64 = 8;
 /// Between two looks no more of the deadline is over than one of so many parts, however long that was.
 const PARTS: u64 = 4;
 
@@ -48,7 +50,7 @@ impl<M: Memory> Channel<M> {
         }
         let silence_ns = self.silence_ns(settings);
         let ask = self.heard.max(self.asked).after(silence_ns / 4);
-        let mut next = if self.questions < QUESTIONS { ask } else { ask.min(self.heard.after(silence_ns)) };
+        let mut next = if self.questions < QUESTIONS { ask } else { ask.max(self.heard.after(silence_ns)) };
         if let Some(timer) = self.sent.timer(&self.rtt, self.backoff) {
             next = next.min(timer);
         }
@@ -80,11 +82,11 @@ impl<M: Memory> Channel<M> {
         if self.confirmed { settings.silence_ns } else { settings.silence_ns.max(CONFIRM_NS) }
     }
 
-    /// Looks at the times, when all that came until `looked` has been taken in. Says why the channel has ended, if it
-    /// has.
+    /// Looks at the times, when all that came until `looked` has been taken in, as was due at the first of these. Says
+    /// why the channel has ended, if it has.
     pub(in crate::net) fn tick(
         &mut self,
-        (now, looked): (Instant, Instant),
+        (due, now, looked): (Instant, Instant, Instant),
         settings: &Settings,
         tally: &mut Tally,
     ) -> Option<Ending> {
@@ -93,7 +95,11 @@ impl<M: Memory> Channel<M> {
             return None;
         }
         let silence_ns = self.silence_ns(settings);
-        if self.questions >= QUESTIONS && now.saturating_since(self.heard) >= silence_ns {
+        let unanswered = self.questions >= QUESTIONS && now.saturating_since(self.asked) >= silence_ns / 4;
+        // Who comes as late as that has stood still, and its peer perhaps, too: it asks once more. Or it never looks
+        // more often, and would ask for ever.
+        let stood_still = now.saturating_since(due) >= silence_ns / LATE && self.questions < 2 * QUESTIONS;
+        if unanswered && !stood_still && now.saturating_since(self.heard) >= silence_ns {
             return Some(if matches!(self.end, End::Here { .. }) { Ending::Here } else { Ending::Silent });
         }
         if self.stands.as_mut().is_some_and(|stands| stands.look(now, settings.deadline_ns)) {
