@@ -75,8 +75,8 @@ pub struct Config {
     /// How long nothing may be heard of a peer on another machine before it is taken for dead: three round trips at
     /// least, so 900 ms are enough for every way on the ground; more where many frames are lost. A caller of which
     /// nothing is heard after it was let in is kept for as long, and for a second at least. So long does `drop` wait
-    /// for what was sent to arrive, too, but for one to five seconds whatever this says. Longer than nothing. Default:
-    /// 900 ms.
+    /// for what was sent, too, where none of it gets on: for one to five seconds, whatever this says, and for five in
+    /// all. Longer than nothing. Default: 900 ms.
     pub silence: Duration,
     /// Keys for channels to other machines: what the endpoint proves itself with, and whom it believes. Default: none,
     /// so there are no such channels.

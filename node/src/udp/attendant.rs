@@ -44,8 +44,9 @@ const NAP_NS: u64 = 50_000;
 const FOREVER_NS: u64 = 3_600_000_000_000;
 /// How often frames are taken in that come before a nap.
 const LOOKS: u32 = 64;
-/// For how long an endpoint that is dropped waits until what it has sent has arrived: as long as a peer may be silent,
-/// within these bounds, so that `drop` comes back though a peer that has gone counts as alive for hours.
+/// For how long an endpoint that is dropped waits until what it has sent has arrived, while none of it gets on: as long
+/// as a peer may be silent, within these bounds. While some of it does, up to the second of them in all. So `drop`
+/// comes back though a peer that has gone counts as alive for hours, or takes what it is sent drop by drop.
 const LINGER: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
 
 /// When the attendant looks next at an application that has looked at its last look, which puts that off.
@@ -245,13 +246,37 @@ pub(super) fn part(shared: &Shared) {
     core.last_turn();
 }
 
+/// How long is waited for what was sent to arrive. Time in which this process was stopped counts for little.
+struct Linger {
+    /// Since something of it got on.
+    stall: Stall,
+    all: Stall,
+    strides: u64,
+}
+
+impl Linger {
+    fn new(silence: Duration, begun: Instant, strides: u64) -> Self {
+        let stall = Stall::new(silence.clamp(LINGER.0, LINGER.1), begun);
+        Self { stall, all: Stall::new(LINGER.1, begun), strides }
+    }
+
+    /// Whether that is over, with as many strides by now (see [`Net::strides`](cutthrough_engine::net::Net::strides)).
+    fn is_over(&mut self, now: Instant, strides: u64) -> bool {
+        if self.strides != strides {
+            self.strides = strides;
+            self.stall.moves(now);
+        }
+        // Each has to know of every look.
+        self.stall.left(now).is_none() | self.all.left(now).is_none()
+    }
+}
+
 /// The endpoint is gone: closes its channels once everything has arrived that they have sent.
 fn linger(shared: &Shared) {
     let begun = clock::now();
     let mut core = shared.lock();
     shared.due_at.store(u64::MAX, Ordering::Relaxed);
-    // Time in which this process was stopped counts for little.
-    let mut stall = Stall::new(core.config.silence.clamp(LINGER.0, LINGER.1), begun);
+    let mut patience = Linger::new(core.config.silence, begun, core.net.strides());
     core.net.listen(false);
     core.net.close_all();
     loop {
@@ -261,7 +286,7 @@ fn linger(shared: &Shared) {
         let waited = Duration::from_nanos(now.saturating_since(begun));
         // Who was let in and has said nothing may have given up; who has not says something soon.
         let unheard = core.net.channels() == core.net.unheard() && waited > UNHEARD;
-        if core.net.channels() == 0 || unheard || stall.left(now).is_none() {
+        if core.net.channels() == 0 || unheard || patience.is_over(now, core.net.strides()) {
             core.net.part(now);
             core.last_turn();
             return;
@@ -270,5 +295,34 @@ fn linger(shared: &Shared) {
         drop(core);
         sleep(shared, timer.clamp(NAP_NS, LOOK_NS), true);
         core = shared.lock();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Milliseconds after which who looks every 100 of them waits no longer, where something gets on every so often.
+    fn waits(silence: Duration, every: u64) -> u64 {
+        let at = |milliseconds: u64| Instant::from_nanos(milliseconds * 1_000_000);
+        let mut linger = Linger::new(silence, at(0), 7);
+        let is_over = |look: &u64| linger.is_over(at(*look), 7 + look / every);
+        (0..).step_by(100).find(is_over).expect("it ends")
+    }
+
+    #[test]
+    fn who_goes_waits_longer_while_something_gets_on() {
+        let [short, long, never] = [900, 2_000, 3_600_000].map(Duration::from_millis);
+        assert_eq!([short, long, never].map(|silence| waits(silence, u64::MAX)), [1_000, 2_000, 5_000]);
+        assert_eq!([waits(short, 900), waits(long, 1_900)], [5_000; 2], "but not for ever");
+        assert_eq!(waits(short, 1_500), 1_000, "that was too late");
+    }
+
+    #[test]
+    fn time_in_which_nobody_looked_counts_for_little() {
+        let second = |seconds: u64| Instant::from_nanos(seconds * 1_000_000_000);
+        let mut linger = Linger::new(Duration::from_millis(900), second(0), 0);
+        assert!(!linger.is_over(second(3600), 0), "a quarter of it is over");
+        assert!((0..3).any(|hour| linger.is_over(second(3601 + hour), 0)));
     }
 }
