@@ -1,5 +1,7 @@
 //! Memory for payloads: pages to send from, pages posted for the peer, places granted by token.
 
+use std::fmt;
+
 use cutthrough_engine::check::Breach;
 use cutthrough_engine::count::{Count as _, Counter};
 use cutthrough_engine::token::{Refused, Token};
@@ -14,8 +16,9 @@ use crate::stat::Stat;
 /// Messages whose pages may be lent before the next page is taken only after a look at what has come back.
 const LENT_LIMIT: u32 = 8;
 
-/// Where a payload that carries a token shall land.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Where a payload that carries a token shall land. Shown (`{:?}`) by its length: an error that gives one back is to be
+/// read by people.
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Landing {
     /// In fresh landing pages for so many bytes, rounded up to whole pages: the sender puts the payload there itself
@@ -24,6 +27,15 @@ pub enum Landing {
     /// In this memory, as long as it is: the payload comes through the staging ring (two copies, overlapping), or is
     /// fetched from the sender's pages (one copy).
     Buffer(Vec<u8>),
+}
+
+impl fmt::Debug for Landing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pages(bytes) => write!(f, "Pages({bytes})"),
+            Self::Buffer(bytes) => write!(f, "Buffer({} bytes)", bytes.len()),
+        }
+    }
 }
 
 /// Why there is no memory for a payload.
@@ -216,4 +228,15 @@ impl Link {
 fn no_pages(stat: &Stat) -> NoMemory {
     stat.add(Counter::NoPage, 1);
     NoMemory::NoPages
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_landing_is_shown_by_its_length() {
+        assert_eq!(format!("{:?}", Some(Landing::Buffer(vec![7; 4096]))), "Some(Buffer(4096 bytes))");
+        assert_eq!(format!("{:?}", Landing::Pages(8192)), "Pages(8192)");
+    }
 }
