@@ -280,17 +280,30 @@ fn who_looks_after_a_sleeper_sleeps() {
 fn who_polls_is_not_looked_after() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let ([(mut a, at_a), (mut b, _)], attendants) = attended();
-    let polls = Duration::from_millis(400);
+    let polls = Duration::from_millis(200);
     let woken = |_| {
         let (begun, before) = (Instant::now(), wakes(&attendants));
+        let had = clock_gettime(ClockId::ThreadCPUTime);
         while begun.elapsed() < polls {
             assert!(a.poll().is_none() && b.poll().is_none());
         }
-        wakes(&attendants) - before
+        let (woken, had) = (wakes(&attendants) - before, clock_gettime(ClockId::ThreadCPUTime) - had);
+        // Where others have this core for a while, nobody polls meanwhile.
+        let polled_all_the_time = Duration::try_from(had).is_ok_and(|had| had > polls * 97 / 100);
+        polled_all_the_time.then_some(woken)
     };
-    // Every 50 ms each, where they woke every 5; more where others have this core for a while.
-    let woken = (0..10).map(woken).find(|woken| *woken < 32);
-    assert!(woken.is_some(), "two attendants look after who polls all the time");
+    // Every 50 ms each, where they woke every 5.
+    let mut least = None;
+    for woken in (0..20).filter_map(woken) {
+        least = Some(least.map_or(woken, |least: u64| least.min(woken)));
+        if woken < 16 {
+            break;
+        }
+    }
+    match least {
+        Some(woken) => assert!(woken < 16, "two attendants woke {woken} times in 0.2 s, beside who polls"),
+        None => eprintln!("others had this core all the time: how often attendants woke says nothing"),
+    }
     // What is sent then is acknowledged, and a peer that was not heard of for so long would be given up.
     a.send(at_a, b"gone to work").expect("room");
     a.flush();
