@@ -17,7 +17,8 @@ over_both! {
     an_owner_that_ends_leaves_a_list_of_what_was_stored, what_lay_there_before_is_no_page_that_has_come,
     a_late_owner_leaves_a_list_of_what_was_stored,
     a_refused_batch_moves_nothing, pages_of_other_slots_fill_those_that_they_cover,
-    a_pool_of_no_more_than_a_batch_is_enough, what_comes_late_has_arrived, who_waits_for_a_page_has_it_when_it_is_there,
+    a_pool_of_no_more_than_a_batch_is_enough, an_owner_with_a_small_pool_answers_long_requests,
+    what_comes_late_has_arrived, who_waits_for_a_page_has_it_when_it_is_there,
 }
 
 /// Slots in an order without rhyme.
@@ -55,6 +56,30 @@ fn pages_go_to_exact_slots(over: Over) {
         let start = *to as usize * PAGE as usize;
         let expected = pattern(moves[*from as usize].0, PAGE as usize);
         assert!(into.lock()[start..start + PAGE as usize] == expected, "slot {to}");
+    }
+}
+
+/// How long the answers are is for the asking side to say, whose pool is larger.
+fn an_owner_with_a_small_pool_answers_long_requests(over: Over) {
+    for pool in [96 << 10, 64 << 10, 4096] {
+        let there = Region::new(1 << 20, PAGE);
+        there.lock().copy_from_slice(&pattern(5, 1 << 20));
+        let mut key = None;
+        let config = Config { pool_bytes: pool, ..Config::default() };
+        let (server, ..) = over.serve_with(config, Default::default(), |node| {
+            key = Some(Owner::new(node).register(&there));
+        });
+        let mut node = Over::node(Config::default(), Default::default());
+        let channel = node.connect(&server.address, PATIENCE).expect("a channel");
+        let mut remote = Remote::new(&mut node, channel, key.expect("a key"), PATIENCE);
+        let mut got = vec![0; 1 << 20];
+        remote.get(0, &mut got).expect("in the region");
+        assert!(got == pattern(5, 1 << 20), "{pool}");
+        let (into, moves) = (Region::new(1 << 20, PAGE), (0..64).map(|slot| (slot, slot)).collect::<Vec<_>>());
+        remote.fetch_pages(&into, &moves).expect("all pages");
+        assert!(into.lock()[..] == pattern(5, 1 << 20), "{pool}");
+        remote.store_pages(&into, &moves).expect("all pages");
+        remote.put(0, &got).expect("in the region");
     }
 }
 

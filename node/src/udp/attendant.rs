@@ -76,7 +76,7 @@ impl NextLook {
     #[cold]
     fn put_off(&self) {
         let now = clock::now();
-        // A thread that was held up since it has seen the attendant sleep has it look too early at worst.
+        // A thread that was held up since it has seen the attendant sleep puts nothing off by more than that time.
         if now.as_nanos().saturating_sub(self.set_at.load(Ordering::Relaxed)) >= LOOK_NS / 2 {
             self.set(now);
         }
@@ -248,7 +248,7 @@ pub(super) fn part(shared: &Shared) {
 
 /// How long is waited for what was sent to arrive. Time in which this process was stopped counts for little.
 struct Linger {
-    /// Since something of it got on.
+    /// Since something got on, or came from the other side.
     stall: Stall,
     all: Stall,
     strides: u64,
