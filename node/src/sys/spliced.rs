@@ -40,6 +40,9 @@ pub(crate) struct Spliced {
 }
 
 impl Spliced {
+    /// How many trains take turns.
+    pub(crate) const TRAINS: usize = BERTHS as usize;
+
     /// Whether this kernel sends pages of files as trains, by a socket that is joined to a peer.
     pub(crate) fn is_possible() -> bool {
         let release = rustix::system::uname().release().to_string_lossy().into_owned();
@@ -69,7 +72,7 @@ impl Spliced {
     /// How many trains hold memory.
     #[cfg(test)]
     pub(crate) fn taken(&self) -> usize {
-        usize::from(BERTHS) - self.free().len()
+        Self::TRAINS - self.free().len()
     }
 
     /// Memory for a train, empty; none if all is taken.
@@ -218,7 +221,7 @@ mod tests {
     fn memory_is_used_by_one_train_at_a_time_and_all_of_it_in_turn() {
         let spliced = Spliced::new().unwrap();
         let mut all: VecDeque<Berth> = std::iter::from_fn(|| spliced.berth()).collect();
-        assert_eq!(all.len(), usize::from(BERTHS));
+        assert_eq!(all.len(), Spliced::TRAINS);
         for (number, berth) in (0_u8..).zip(&mut all) {
             assert!(berth.push(&[number; 100]));
         }

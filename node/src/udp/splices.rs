@@ -44,7 +44,7 @@ pub(super) struct Splices {
 impl Default for Splices {
     fn default() -> Self {
         let refusals = if Spliced::is_possible() { 0 } else { NEVER };
-        Self { memory: None, held: Vec::new(), refusals, contest: Contest::default() }
+        Self { memory: None, held: Vec::new(), refusals, contest: Contest::new(Spliced::TRAINS) }
     }
 }
 
