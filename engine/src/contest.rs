@@ -9,9 +9,9 @@
 //! Things are not done as they are asked for at once: what was begun in one way ends in it. So a bout goes on until the
 //! way that is wanted was seen often enough.
 //!
-//! Nor does the first time in a way cost what every further one does: a way whose memory takes turns costs as much as it
-//! will once each part of that has come to its turn again, and is in the caches it will be in. Whoever begins a contest
-//! says after how many times that is, and those before are not counted.
+//! Nor does the first time in a way cost what every further one does: a way whose memory takes turns costs what it will
+//! once each part of that has had its turn, and lies in the caches where it will. Whoever begins a contest says after
+//! how many times that is, and those before are not counted.
 
 use crate::rivals::Rival;
 

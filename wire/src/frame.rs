@@ -11,7 +11,7 @@
 //!  16..24    number of the frame: never used twice by a side of a channel
 //!  24..28    below: low 32 bits of the number up to which everything has arrived here
 //!  28..30    held: for how long the acknowledgement was held back, in units of 256 ns
-//!  30        1 if its sender has more to send than its window takes, else 0
+//!  30        1 if its sender waits for room in its window, else 0
 //!  31        bits 0 and 1: how often its sender has called a quiet moment, modulo 4; bits 2 to 6: it asks for one
 //!  32..40    bits: which of the numbers after `below` have arrived
 //!  40..48    two words by kind
@@ -126,7 +126,8 @@ pub struct Header {
     pub below: u32,
     /// How long the acknowledgement was held back, in units of 256 ns.
     pub held: u16,
-    /// Whether its sender has more to send than its window takes, and waits for acknowledgements (rule N4).
+    /// Whether its sender has more to send than its window takes, half of which is in flight, and so waits for
+    /// acknowledgements (rule N4).
     pub waits: bool,
     /// How often its sender has called the other side to a quiet moment, modulo 4 (rule N17).
     pub calls: u8,

@@ -9,6 +9,12 @@
 //! * after a quarter of a round trip in which nothing more came, and after a whole one in any case. While a stream goes
 //!   on its bytes count: who only receives, and knows how short the round trip is, would else acknowledge every train.
 //!
+//! Where a sender takes longer for a train than its receiver, both of these acknowledge every train, and who is behind
+//! has to look at it: what is in flight then is what was not acknowledged, and between trains it is quiet. But what
+//! comes sooner after an acknowledgement than anything can that was sent because of it was not waiting for it. After a
+//! few such in a row the bytes alone count, up to 256 KiB, and the times are four times as long; until one is waited
+//! for again. A sender that says that its window holds it back is told by halves at once, and for a good while.
+//!
 //! But an application that answers what comes acknowledges it by that, and if it waits for the answer to go out, or for
 //! the rest of what it answers to come in, an acknowledgement alone holds up just that. How long answers usually take
 //! from the first frame on is measured, up to four round trips. Where they come, acknowledgements wait for them, and
@@ -30,6 +36,12 @@ const WAIT: (u64, u64) = (5_000, 1_000_000);
 /// Round trips within which an answer counts as company.
 const COMPANY: u64 = 4;
 
+/// Acknowledgements in a row for which nobody has waited, after which the next ones have more time; how many times as
+/// much they have then; and for how many of them that does not hold after a window has held its sender back.
+const NEEDLESS: u32 = 3;
+const PATIENCE: u64 = 4;
+const NARROW: u32 = 32;
+
 /// What is not acknowledged yet, and for how long that may wait.
 #[derive(Debug, Clone, Default)]
 pub struct Owed {
@@ -47,12 +59,27 @@ pub struct Owed {
     asked: Option<Instant>,
     /// How long answers usually take; 0 if there are none.
     company: u64,
+    /// When the last acknowledgement went alone, if nothing has come or gone since.
+    alone: Option<Instant>,
+    /// How many of those in a row nobody has waited for.
+    needless: u32,
+    /// For how many more of them a window counts as narrow that has held its sender back.
+    narrow: u32,
 }
 
 impl Owed {
     /// Frames of so many bytes came that want to be acknowledged; when the last of them was sent so much was in flight,
-    /// and its sender waited for room in its window or did not. Nobody has looked since `looked`.
-    pub fn came(&mut self, bytes: u64, (in_flight, waits): (u64, bool), (now, looked): (Instant, Instant)) {
+    /// and its sender waited for room in its window or did not. Nobody has looked since `looked`. `round` is a round
+    /// trip.
+    pub fn came(&mut self, bytes: u64, (in_flight, waits): (u64, bool), (now, looked): (Instant, Instant), round: u64) {
+        if let Some(alone) = self.alone.take() {
+            let sooner = now.saturating_since(alone) < round / 4 * 3;
+            self.needless = if sooner { self.needless.saturating_add(1) } else { 0 };
+            self.narrow = self.narrow.saturating_sub(1);
+        }
+        if waits {
+            self.narrow = NARROW;
+        }
         let (since, before) = self.frames.unwrap_or((now, 0));
         self.frames = Some((since, before.saturating_add(bytes)));
         (self.last, self.newest) = (now, looked.min(now));
@@ -83,6 +110,7 @@ impl Owed {
             if alone {
                 self.company = self.company / 4 * 3;
             }
+            self.alone = alone.then_some(now);
         }
         now.saturating_since(self.newest)
     }
@@ -98,15 +126,19 @@ impl Owed {
     pub fn at(&self, round: u64) -> Option<Instant> {
         let (since, bytes) = self.frames?;
         let answered = self.company > 0 && !self.waits;
-        let most = if answered { u64::MAX } else { self.in_flight / 2 };
+        let patient = self.needless >= NEEDLESS && self.narrow == 0;
+        let most = if answered || patient { u64::MAX } else { self.in_flight / 2 };
         // The sender waits for just this.
         let least = if self.waits { 0 } else { BYTES.0 };
         if bytes >= self.enough.min(most).max(least) {
             return Some(since);
         }
         if !answered {
-            let quiet = self.last.after((round / 4).clamp(WAIT.0, WAIT.1));
-            return Some(quiet.min(since.after(round.clamp(WAIT.0, WAIT.1))));
+            let time = |round: u64| {
+                let times = if patient { PATIENCE } else { 1 };
+                (round.saturating_mul(times)).clamp(WAIT.0, WAIT.1)
+            };
+            return Some(self.last.after(time(round / 4)).min(since.after(time(round))));
         }
         Some(since.after((self.company + round / 2).clamp(WAIT.0, WAIT.1)))
     }
@@ -126,7 +158,7 @@ mod tests {
     fn settled() -> Owed {
         let mut owed = Owed::default();
         for _ in 0..8 {
-            owed.came(1, (1, false), (at(0), at(0)));
+            owed.came(1, (1, false), (at(0), at(0)), 0);
             owed.goes(at(0), true);
         }
         owed
@@ -146,7 +178,7 @@ mod tests {
 
     /// So many bytes of a sender who has 64 KiB in flight.
     fn came(owed: &mut Owed, bytes: u64, now: u64) {
-        owed.came(bytes, (64 << 10, false), (at(now), at(now)));
+        owed.came(bytes, (64 << 10, false), (at(now), at(now)), ROUND);
     }
 
     #[test]
@@ -166,7 +198,7 @@ mod tests {
         assert_eq!(owed.at(ROUND), Some(at(11_000)));
         came(&mut owed, 1 << 10, 2_000);
         assert_eq!(owed.at(ROUND), Some(at(1_000)), "at once");
-        owed.came(0, (1 << 30, false), (at(3_000), at(3_000)));
+        owed.came(0, (1 << 30, false), (at(3_000), at(3_000)), ROUND);
         assert_eq!(owed.at(ROUND), Some(at(13_000)));
         assert_eq!((owed.at(0), owed.at(u64::MAX)), (Some(at(6_000)), Some(at(1_001_000))));
     }
@@ -179,18 +211,72 @@ mod tests {
         let mut told = 0;
         for train in 0..400 {
             let now = train * 9_000;
-            owed.came(64_000, (512_000, false), (at(now), at(now)));
+            owed.came(64_000, (512_000, false), (at(now), at(now)), ROUND);
             if owed.at(ROUND).is_some_and(|due| due < at(now + 9_000)) {
                 owed.goes(at(now), true);
                 told += 1;
             }
         }
-        assert_eq!(told, 100, "half of what is in flight is four trains");
+        assert_eq!(told, 80, "256 KiB are five trains");
         let mut owed = settled();
         for turn in 0..5 {
             came(&mut owed, 64, 8_000 * turn);
         }
         assert_eq!(owed.at(ROUND), Some(at(40_000)));
+    }
+
+    /// Trains of 64 KiB, each `gap` after the one before, or that much after it was acknowledged. How many of the last
+    /// 100 were acknowledged, and how long the last one waited for it.
+    fn stream(owed: &mut Owed, gap: u64, waits: bool) -> (u32, u64) {
+        let (mut now, mut unacknowledged, mut told, mut waited) = (1_000_000, 0, 0, 0);
+        for train in 0..400 {
+            unacknowledged += 64_000;
+            owed.came(64_000, (unacknowledged, false), (at(now), at(now)), ROUND);
+            let due = owed.at(ROUND).expect("something is owed").max(at(now));
+            let next = at(now + gap);
+            if waits || due < next {
+                waited = due.saturating_since(at(now));
+                owed.goes(due, true);
+                unacknowledged = 0;
+                told += u32::from(train >= 300);
+            }
+            now = if waits { due } else { at(now) }.after(gap).saturating_since(at(0));
+        }
+        (told, waited)
+    }
+
+    /// What is in flight is what was not acknowledged then, and between two trains it is quiet.
+    #[test]
+    fn a_sender_slower_than_its_receiver_is_told_by_bytes_alone() {
+        for gap in [5_000, 15_000, 24_000] {
+            let (told, _) = stream(&mut settled(), gap, false);
+            assert_eq!(told, 20, "256 KiB are five trains, {gap} ns apart");
+        }
+    }
+
+    /// It sends the next train when it hears of the last one, a round trip later.
+    #[test]
+    fn who_waits_for_each_acknowledgement_hears_as_soon_as_ever() {
+        let mut owed = settled();
+        assert_eq!(stream(&mut owed, ROUND, true), (100, 0), "half of what is in flight");
+        stream(&mut owed, 15_000, false);
+        let (told, waited) = stream(&mut owed, ROUND, true);
+        assert_eq!((told, waited), (100, 0), "after a stream, too");
+    }
+
+    /// The last train of a stream is acknowledged within a round trip.
+    #[test]
+    fn the_end_of_a_stream_is_told_of_within_a_round_trip() {
+        let mut owed = settled();
+        stream(&mut owed, 15_000, false);
+        owed.goes(at(50_000_000), false);
+        came(&mut owed, 64_000, 50_000_000);
+        assert_eq!(owed.at(ROUND), Some(at(50_000_000 + ROUND)));
+        owed.came(64_000, (64_000, true), (at(50_000_000), at(50_000_000)), ROUND);
+        assert_eq!(owed.at(ROUND), Some(at(50_000_000)), "at once where the window holds its sender back");
+        owed.goes(at(50_000_000), true);
+        owed.came(64_000, (64_000, false), (at(50_001_000), at(50_001_000)), ROUND);
+        assert_eq!(owed.at(ROUND), Some(at(50_001_000)), "and soon after that, too");
     }
 
     #[test]
@@ -210,9 +296,9 @@ mod tests {
     #[test]
     fn a_full_window_waits_for_no_answer() {
         let mut owed = answering();
-        owed.came(31 << 10, (64 << 10, true), (at(1_000), at(1_000)));
+        owed.came(31 << 10, (64 << 10, true), (at(1_000), at(1_000)), ROUND);
         assert_eq!(owed.at(ROUND), Some(at(11_000)));
-        owed.came(1 << 10, (64 << 10, true), (at(2_000), at(2_000)));
+        owed.came(1 << 10, (64 << 10, true), (at(2_000), at(2_000)), ROUND);
         assert_eq!(owed.at(ROUND), Some(at(1_000)));
     }
 
@@ -221,12 +307,12 @@ mod tests {
     #[test]
     fn a_small_window_is_acknowledged_by_halves() {
         let mut owed = settled();
-        owed.came(2_999, (6_000, true), (at(1_000), at(1_000)));
+        owed.came(2_999, (6_000, true), (at(1_000), at(1_000)), ROUND);
         assert_eq!(owed.at(ROUND), Some(at(11_000)));
-        owed.came(1, (6_000, true), (at(2_000), at(2_000)));
+        owed.came(1, (6_000, true), (at(2_000), at(2_000)), ROUND);
         assert_eq!(owed.at(ROUND), Some(at(1_000)), "at once");
         // One that is not full waits for more of the same.
-        owed.came(1, (6_000, false), (at(3_000), at(3_000)));
+        owed.came(1, (6_000, false), (at(3_000), at(3_000)), ROUND);
         assert_eq!(owed.at(ROUND), Some(at(13_000)));
     }
 
@@ -253,7 +339,7 @@ mod tests {
             owed.goes(at(5_000_000 + turn * 3_000), turn % 100 < 99);
         }
         came(&mut owed, 64, 80_000_000);
-        assert_eq!(owed.at(ROUND), Some(at(80_010_000)));
+        assert_eq!(owed.at(ROUND), Some(at(80_000_000 + ROUND)), "what goes on is waited for, no answer");
         // Nor those that take far longer than a round trip.
         let mut owed = answering();
         for turn in 0..20 {
@@ -291,7 +377,7 @@ mod tests {
         for _ in 0..6 {
             let mut bytes = 0;
             while owed.at(ROUND) != Some(at(0)) {
-                owed.came(1 << 10, (1 << 20, false), (at(0), at(0)));
+                owed.came(1 << 10, (1 << 20, false), (at(0), at(0)), 0);
                 bytes += 1;
             }
             amounts.push(bytes);

@@ -351,7 +351,8 @@ impl<M: Memory> Channel<M> {
         self.strides += u64::from(of_messages);
         tally.frames_received += frames;
         if !matches!(header.kind, Kind::Note) || note_asks(header) {
-            self.owed.came(bytes as u64, (in_flight, header.waits), (now, looked));
+            let round = self.rtt.smoothed();
+            self.owed.came(bytes as u64, (in_flight, header.waits), (now, looked), round);
             if of_messages {
                 self.owed.may_be_answered();
             }

@@ -13,13 +13,14 @@ fn payload(seed: u64, len: usize) -> Cargo<Vec<u8>> {
 }
 
 /// Who acknowledges each 256 KiB, and less than that only after some time, lets a sender with a smaller window wait in
-/// each round.
+/// each round. One that has waited says so.
 #[test]
 fn a_small_window_is_acknowledged_before_it_is_used_up() {
     let mut world = World::new(17, Faults::NONE);
     let mut forger = Forger::joined(&mut world);
     // Frames of the forger, which has so many in flight, until they are acknowledged; meanwhile no time passes.
-    let mut frames = |in_flight: u64| {
+    let mut frames = |in_flight: u64, waits: bool| {
+        forger.waits = waits;
         let (now, mut batch) = (world.now(), Batch::default());
         for count in 1..1000 {
             forger.awaited = u32::try_from(forger.number.saturating_sub(in_flight - 1)).unwrap();
@@ -31,9 +32,11 @@ fn a_small_window_is_acknowledged_before_it_is_used_up() {
         }
         panic!("1000 frames without an answer");
     };
-    let open_handed: Vec<u32> = (0..16).map(|_| frames(u64::MAX)).collect();
+    let open_handed: Vec<u32> = (0..16).map(|_| frames(u64::MAX, false)).collect();
     assert_eq!(open_handed.last(), Some(&256), "{open_handed:?}");
-    assert_eq!((frames(200), frames(100), frames(20)), (100, 50, 16));
+    assert_eq!(frames(200, false), 256, "nobody has waited for any of those");
+    assert_eq!((frames(200, true), frames(100, true), frames(20, true)), (100, 50, 10));
+    assert_eq!((frames(200, false), frames(100, false), frames(20, false)), (100, 50, 16), "nor does it wait now");
 }
 
 #[test]

@@ -69,7 +69,7 @@ impl<M: Memory> Channel<M> {
             let batches = if worth.is_some() { most as u64 * BATCHES_AHEAD } else { 0 };
             let ahead = self.outbox.ahead(batches.max(self.window.bytes()));
             let pulse = worth.map_or(most, |worth| self.pulse(ahead, most, worth));
-            self.waits = self.waits(ahead);
+            self.waits = self.waits(ahead, pulse as u64);
             let fits = self.fill_up(batch, pulse, now, tally);
             if !self.outbox.has_next() {
                 self.pulses.end();
@@ -108,11 +108,15 @@ impl<M: Memory> Channel<M> {
         if flying > enough { flying } else { flying + self.outbox.ahead(enough - flying) }
     }
 
-    /// Whether there is more to send, about `ahead` bytes, than the window takes, with what is in flight.
-    fn waits(&self, ahead: u64) -> bool {
+    /// Whether there is more to send, about `ahead` bytes, than the window takes, with what is in flight, and half of
+    /// that is used once the next `going` bytes have gone. Who never comes to that is held back by something else.
+    fn waits(&self, ahead: u64, going: u64) -> bool {
         let (window, body) = (self.window.bytes(), usize::from(self.reach.body()));
-        let headers = (ahead / body.max(1) as u64 + 1) * frame_bytes(0) as u64;
-        self.outbox.has_next() && self.sent.in_flight() + ahead + headers > window
+        let with = |bytes: u64| {
+            let headers = (bytes / body.max(1) as u64 + 1) * frame_bytes(0) as u64;
+            self.sent.in_flight() + bytes + headers
+        };
+        self.outbox.has_next() && with(ahead) > window && with(going.min(ahead)) >= window / 2
     }
 
     /// Whether there are messages that would fill a batch now, and nothing keeps them.
