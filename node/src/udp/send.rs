@@ -29,9 +29,9 @@ use crate::sys::lent::lend;
 /// Bytes of a payload in one frame that waits for others as a control message does, at most: so many are counted, not
 /// measured.
 pub(super) const SHORT: usize = 2048;
-/// Bytes of a payload that wait although they have to be copied twice for that, at most: to copy so many takes about as
-/// long as a call of the kernel that they may save.
-const COPIED_TWICE: usize = 16 << 10;
+/// Bytes of a payload that wait although they have to be copied twice for that, at most. That costs less than a call of
+/// the kernel for a short train, here and at the other side.
+const COPIED_TWICE: usize = TRAIN_BYTES;
 
 /// Bytes that a channel sends ahead of what has arrived before a sender waits for that: some trains.
 const AHEAD: u64 = 4 * TRAIN_BYTES as u64;
