@@ -25,6 +25,7 @@ use crate::stall::Stall;
 use crate::stat::Stat;
 use crate::sys::datagram::TRAIN_BYTES;
 use crate::sys::lent::lend;
+use crate::sys::spliced::Spliced;
 
 /// Bytes of a payload in one frame that waits for others as a control message does, at most: so many are counted, not
 /// measured.
@@ -35,6 +36,9 @@ const COPIED_TWICE: usize = TRAIN_BYTES;
 
 /// Bytes that a channel sends ahead of what has arrived before a sender waits for that: some trains.
 const AHEAD: u64 = 4 * TRAIN_BYTES as u64;
+/// The same where trains lie in memory that takes turns: half of that. Who went on until the window was full would have
+/// all of it under way, had the kernel copy the rest, and fill memory of a receiver that has not asked for it yet.
+const LAID_AHEAD: u64 = Spliced::TRAINS as u64 / 2 * TRAIN_BYTES as u64;
 /// Bytes that are copied before one has looked whether more has arrived, about: so few wait for nothing.
 const LOOK: usize = 16 << 10;
 /// Bytes that are copied in a nanosecond, about.
@@ -304,10 +308,10 @@ impl Udp {
         waits
     }
 
-    /// Whether it is worth waiting with a payload that lacks so many bytes: much is under way, and something has moved
-    /// a short time ago, as `last` remembers.
-    fn goes_on(core: &mut Core, index: usize, last: &mut (u64, Instant), lacking: usize) -> bool {
-        if core.net.outstanding(index, AHEAD) <= AHEAD {
+    /// Whether it is worth waiting with a payload that lacks so many bytes: more than `ahead` bytes are under way, and
+    /// something has moved a short time ago, as `last` remembers.
+    fn goes_on(core: &mut Core, index: usize, last: &mut (u64, Instant), (lacking, ahead): (usize, u64)) -> bool {
+        if core.net.outstanding(index, ahead) <= ahead {
             return false;
         }
         let (strides, now) = (core.net.strides_of(index), clock::now());
@@ -347,9 +351,11 @@ impl Udp {
             }
             let there = loan.core.net.acknowledged(index, message);
             let lacking = bytes.len() - there.min(bytes.len());
-            // What has gone from memory of its own need not be copied.
+            // What has gone from memory of its own need not be copied, but that memory takes turns.
             let to_copy = if splices { loan.core.net.left(index, message).0 } else { lacking };
-            let goes_on = to_copy > LOOK && !waits && Self::goes_on(loan.core, index, &mut last, to_copy);
+            let much = if to_copy > LOOK { (to_copy, AHEAD) } else { (lacking, LAID_AHEAD) };
+            let may_go_on = (to_copy > LOOK || splices) && !waits;
+            let goes_on = may_go_on && Self::goes_on(loan.core, index, &mut last, much);
             if lacking <= self.staging && !goes_on {
                 let core = &mut *loan.core;
                 let all = core.net.memory.get(index).map(|store| store.kept.clone()).unwrap_or_default();
