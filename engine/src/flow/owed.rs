@@ -70,7 +70,7 @@ pub struct Owed {
 impl Owed {
     /// Frames of so many bytes came that want to be acknowledged; when the last of them was sent so much was in flight,
     /// and its sender waited for room in its window or did not. Nobody has looked since `looked`. `round` is a round
-    /// trip.
+    /// trip; 0 if none was measured.
     pub fn came(&mut self, bytes: u64, (in_flight, waits): (u64, bool), (now, looked): (Instant, Instant), round: u64) {
         if let Some(alone) = self.alone.take() {
             let sooner = now.saturating_since(alone) < round / 4 * 3;
@@ -262,6 +262,18 @@ mod tests {
         stream(&mut owed, 15_000, false);
         let (told, waited) = stream(&mut owed, ROUND, true);
         assert_eq!((told, waited), (100, 0), "after a stream, too");
+    }
+
+    /// Nothing shows that it was not waited for, then.
+    #[test]
+    fn who_knows_of_no_round_trip_tells_as_soon_as_ever() {
+        let mut owed = settled();
+        for train in 0..100 {
+            let now = at(1_000_000 + train * 15_000);
+            owed.came(64_000, (64_000, false), (now, now), 0);
+            assert_eq!(owed.at(1_000_000), Some(now), "half of what is in flight");
+            owed.goes(now, true);
+        }
     }
 
     /// The last train of a stream is acknowledged within a round trip.

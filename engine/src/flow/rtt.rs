@@ -220,6 +220,13 @@ impl Rtt {
         if self.sampled { self.shortest() } else { INITIAL }
     }
 
+    /// How long it usually takes until something comes that answers what goes now, and no more than a few times the
+    /// least: one round trip that was long when the channel began says little. 0 if nothing is known of it.
+    #[must_use]
+    pub fn usual(&self) -> u64 {
+        if self.sampled { self.smoothed().min(self.shortest().saturating_mul(4)) } else { 0 }
+    }
+
     /// The longest queue, in ns, in front of a way as long as the least round trip, that is no sign of anything.
     #[must_use]
     pub fn standing(&self) -> u64 {
@@ -292,6 +299,15 @@ mod tests {
         assert_eq!(rtt.loss_delay(), 33_750);
         assert_eq!(rtt.probe_timeout(0, 0), 60_000);
         assert_eq!(rtt.probe_timeout(3, 0), 480_000);
+    }
+
+    #[test]
+    fn what_is_usual_is_measured_and_near_the_least() {
+        assert_eq!((Rtt::default().usual(), Rtt::greeted(at(0), 20_000).usual()), (0, 0));
+        assert_eq!(steady(30_000, 50).usual(), 30_000);
+        let mut rtt = Rtt::greeted(at(0), 20_000);
+        rtt.sample(at(1000), 900_000, 0, 0);
+        assert_eq!(rtt.usual(), 80_000, "the first one was long");
     }
 
     #[test]

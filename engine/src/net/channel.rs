@@ -351,7 +351,7 @@ impl<M: Memory> Channel<M> {
         self.strides += u64::from(of_messages);
         tally.frames_received += frames;
         if !matches!(header.kind, Kind::Note) || note_asks(header) {
-            let round = self.rtt.smoothed();
+            let round = self.rtt.usual();
             self.owed.came(bytes as u64, (in_flight, header.waits), (now, looked), round);
             if of_messages {
                 self.owed.may_be_answered();
