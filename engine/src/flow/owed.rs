@@ -11,9 +11,9 @@
 //!
 //! Where a sender takes longer for a train than its receiver, both of these acknowledge every train, and who is behind
 //! has to look at it: what is in flight then is what was not acknowledged, and between trains it is quiet. But what
-//! comes sooner after an acknowledgement than anything can that was sent because of it was not waiting for it. After a
-//! few such in a row the bytes alone count, up to 256 KiB, and the times are four times as long; until one is waited
-//! for again. A sender that says that its window holds it back is told by halves at once, and for a good while.
+//! comes clearly sooner after an acknowledgement than a round trip was not waiting for it. After a few such in a row
+//! the bytes alone count, up to 256 KiB, and the times are four times as long; until one is waited for again. A sender
+//! that says that its window holds it back is told by halves at once, and for a good while.
 //!
 //! But an application that answers what comes acknowledges it by that, and if it waits for the answer to go out, or for
 //! the rest of what it answers to come in, an acknowledgement alone holds up just that. How long answers usually take
@@ -73,6 +73,7 @@ impl Owed {
     /// trip; 0 if none was measured.
     pub fn came(&mut self, bytes: u64, (in_flight, waits): (u64, bool), (now, looked): (Instant, Instant), round: u64) {
         if let Some(alone) = self.alone.take() {
+            // Round trips vary: one that is a little shorter than usual shows nothing.
             let sooner = now.saturating_since(alone) < round / 4 * 3;
             self.needless = if sooner { self.needless.saturating_add(1) } else { 0 };
             self.narrow = self.narrow.saturating_sub(1);

@@ -59,6 +59,24 @@ fn a_sender_says_whether_it_waits_for_room() {
     assert!(said(&mut world), "the window begins with 64 KiB");
 }
 
+/// Much to send alone says nothing: the window may never be used up by who takes long to send it.
+#[test]
+fn a_sender_that_has_used_little_of_its_window_does_not_wait() {
+    let mut world = World::new(19, Faults::NONE);
+    let (a, _) = world.join();
+    world.settle();
+    for seed in 0..8 {
+        world.nodes[0].net.send(a, b"far more", Some(payload(seed, 12_000))).unwrap();
+    }
+    let now = world.now();
+    let said = (0..4).map(|_| {
+        let mut batch = Batch::default();
+        world.nodes[0].net.batch(now, &mut batch, 12_000).expect("there is something to send");
+        Header::from_bytes(batch.own().first_chunk().unwrap()).unwrap().waits
+    });
+    assert_eq!(said.collect::<Vec<_>>(), [false, false, true, true], "of a window of 64 KiB, by 12 KB each");
+}
+
 /// Each side answers a payload with a payload, for which it needs a while: hardly an acknowledgement has to go alone.
 /// If they went after a quarter of a round trip, as they once did, each payload had one, which the answer had to wait
 /// for.
