@@ -14,8 +14,9 @@ use crate::clock::{Length, Pace, Phase};
 /// Messages between two confirmations where nobody waits for them.
 const CONFIRM_EVERY: u32 = 1 << 14;
 
-/// Bytes after which the clock is read, and the messages that are at most.
-const BYTES_PER_LOOK: u32 = 64 << 10;
+/// Bytes after which the clock is read and it is looked for a confirmation, about as many as the stream has between two
+/// looks that a network is held against; and the messages that are at most.
+const BYTES_PER_LOOK: u32 = 256 << 10;
 const MESSAGES_PER_LOOK: u32 = 256;
 
 /// What the other end does meanwhile. Where payloads land in posted pages, it confirms after half of them, so that

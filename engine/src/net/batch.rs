@@ -147,10 +147,12 @@ impl Batch {
     /// The memory of a load's that all of it lies in, if it does ([`Load::hold`]).
     #[must_use]
     pub fn hold(&self) -> Option<&dyn Hold> {
-        self.own.hold()
+        // One after the other they are one piece.
+        self.own.hold().filter(|_| matches!(*self.pieces, [Piece::Own { .. }]))
     }
 
-    /// Takes that memory out, with what it carries: the batch can only be cleared then.
+    /// Takes memory of a load's out that it lies in, or a part of it, with what it carries: the batch can only be
+    /// cleared then.
     pub fn take_hold(&mut self) -> Option<(Box<dyn Hold>, Held)> {
         self.own.take_hold().zip(self.held.take())
     }
@@ -237,7 +239,7 @@ impl Batch {
     pub(super) fn push(&mut self, header: Header, seal: &mut dyn Seal, write: impl FnOnce(&mut Own)) -> usize {
         let at = self.own.len();
         self.own.extend(&[0; HEADER_BYTES]);
-        let mut aside = self.is_read().then(Own::default);
+        let mut aside = self.is_held().then(Own::default);
         write(aside.as_mut().unwrap_or(&mut self.own));
         self.own.grow(aside.as_ref().map_or(0, Own::len));
         let (head, sealed) = self.own.bytes_mut()[at..].split_at_mut(HEADER_BYTES);
@@ -253,9 +255,9 @@ impl Batch {
         bytes
     }
 
-    /// Whether somebody may still read what lay in its memory before, and sends it: nothing may lie there that is not
-    /// sealed yet.
-    fn is_read(&self) -> bool {
+    /// Whether it lies in memory of a load's. Somebody may still read what lay there before, and sends it: nothing may
+    /// lie there that is not sealed yet.
+    fn is_held(&self) -> bool {
         self.own.hold().is_some()
     }
 
@@ -270,7 +272,6 @@ impl Batch {
     ) -> usize {
         if self.frames == 0
             && self.way.number == 0
-            && !seal.is_bare()
             && let Some(hold) = load.hold()
         {
             self.own.lie(hold);
@@ -292,7 +293,7 @@ impl Batch {
         let before = self.own.len() - at;
         self.push_own(at, before);
         let piece = load.piece(offset, len);
-        let sum = if seal.is_bare() && piece.len() == len && load.coalesces(len) {
+        let sum = if seal.is_bare() && piece.len() == len && load.coalesces(len, self.is_held()) {
             // Of where it was, not of the copy: what was just written cannot be read at once.
             let sum = seal.sum(head.number(), &self.own.bytes()[at..at + SEALED_BYTES], piece);
             let to = self.own.len();
@@ -306,12 +307,12 @@ impl Batch {
         } else {
             let to = self.own.len();
             self.own.grow(len);
-            let is_read = self.is_read();
+            let is_held = self.is_held();
             let (written, out) = self.own.bytes_mut().split_at_mut(to);
             let protected = &written[at..at + SEALED_BYTES];
             let sum = if piece.len() == len && !seal.is_bare() {
                 Some(seal.seal_into(head.number(), protected, piece, out))
-            } else if is_read {
+            } else if is_held {
                 let mut plain = vec![0; len];
                 load.copy_out(offset, &mut plain).then(|| seal.seal_into(head.number(), protected, &plain, out))
             } else {

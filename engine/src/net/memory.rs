@@ -41,13 +41,15 @@ pub trait Load {
     }
 
     /// Whether `len` bytes of it that go bare, in one frame, are copied behind the frame's header, so that the batch is
-    /// one piece, rather than sent from where they lie.
-    fn coalesces(&self, len: usize) -> bool {
-        let _ = len;
+    /// one piece, rather than sent from where they lie. `held` says whether the batch lies in memory of a load's
+    /// ([`Load::hold`]).
+    fn coalesces(&self, len: usize, held: bool) -> bool {
+        let _ = (len, held);
         false
     }
 
-    /// Memory for a batch of sealed frames that begins with a part of it; the batch's own if there is none.
+    /// Memory for a batch that begins with a part of it, which is copied or sealed into it; the batch's own if there is
+    /// none.
     fn hold(&self) -> Option<Box<dyn Hold>> {
         None
     }

@@ -87,7 +87,6 @@ impl Own {
         }
     }
 
-    #[cold]
     fn extend_hold(&mut self, bytes: &[u8]) {
         let at = self.len();
         self.grow(bytes.len());

@@ -16,7 +16,6 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cutthrough_engine::net::memory::Hold;
-use cutthrough_segment::copy::Copying;
 use cutthrough_segment::map::{MapError, Mapping, Writers};
 use rustix::io::Errno;
 
@@ -27,8 +26,9 @@ use super::datagram::{Datagrams, TRAIN_BYTES};
 const BERTH: usize = 64 << 10;
 const _: () = assert!(TRAIN_BYTES <= BERTH);
 /// Trains that may be under way. They take turns: memory that has just been read is in the caches of who has read it,
-/// and takes longer to write. More of them would not stay in any cache between two turns.
-const BERTHS: u16 = 32;
+/// and takes longer to write. Of fewer a stream has to wait for some, or have the kernel copy; many more would not stay
+/// in any cache between two turns.
+const BERTHS: u16 = 48;
 
 /// Memory for the trains to one peer.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ impl Spliced {
         (numbers.next(), numbers.next()) >= (Some(6), Some(5))
     }
 
-    /// Makes such memory: 2 MiB, which cost nothing until they are written.
+    /// Makes such memory: 3 MiB, which cost nothing until they are written.
     ///
     /// # Errors
     /// [`MapError`], if there is none.
@@ -93,19 +93,6 @@ pub(crate) struct Berth {
 impl Berth {
     const fn offset(&self) -> u64 {
         self.index as u64 * BERTH as u64
-    }
-
-    /// Adds bytes to the train. Whether there was room for them.
-    pub(crate) fn push(&mut self, bytes: &[u8]) -> bool {
-        let all = self.bytes + bytes.len();
-        if all > BERTH {
-            return false;
-        }
-        // Nobody reads there but the kernel: of the berths each index is had by one value at a time, and this one is
-        // borrowed for writing.
-        self.of.mapping.copy_in(self.offset() + self.bytes as u64, bytes, Copying::Pieces);
-        self.bytes = all;
-        true
     }
 
     /// Hands the train to the network by a socket that is joined to a peer and cuts what it sends
@@ -189,7 +176,8 @@ mod tests {
     fn train(of: &Arc<Spliced>, len: usize, seed: usize) -> (Berth, Vec<u8>) {
         let mut berth = of.berth().expect("a free one");
         let bytes: Vec<u8> = (0..len).map(|at| ((at / 7) ^ seed).to_le_bytes()[0]).collect();
-        assert!(bytes.chunks(1000).all(|part| berth.push(part)));
+        assert!(berth.grow(len));
+        berth.bytes_mut().copy_from_slice(&bytes);
         (berth, bytes)
     }
 
@@ -223,7 +211,8 @@ mod tests {
         let mut all: VecDeque<Berth> = std::iter::from_fn(|| spliced.berth()).collect();
         assert_eq!(all.len(), Spliced::TRAINS);
         for (number, berth) in (0_u8..).zip(&mut all) {
-            assert!(berth.push(&[number; 100]));
+            assert!(berth.grow(100));
+            berth.bytes_mut().fill(number);
         }
         assert!((0_u8..).zip(&all).all(|(number, berth)| **berth == [number; 100]));
         let indices = |all: &VecDeque<Berth>| all.iter().map(|berth| berth.index).collect::<Vec<_>>();
@@ -239,7 +228,7 @@ mod tests {
     fn no_train_is_longer_than_its_memory() {
         let spliced = Spliced::new().unwrap();
         let mut berth = spliced.berth().unwrap();
-        assert!(berth.push(&[1; BERTH - 1]) && !berth.push(&[2; 2]) && berth.push(&[3]) && !berth.push(&[4]));
-        assert_eq!((berth.len(), berth[BERTH - 1]), (BERTH, 3));
+        assert!(berth.grow(BERTH - 1) && !berth.grow(2) && berth.grow(1) && !berth.grow(1));
+        assert_eq!(berth.len(), BERTH);
     }
 }

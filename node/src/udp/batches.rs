@@ -171,12 +171,11 @@ impl Core {
 
     /// Hands the batch to the socket. False if it takes nothing now.
     fn put(&mut self, channel: usize, to: SocketAddr) -> bool {
-        self.carried.clear_away();
         let from = self.sources.as_ref().and_then(|sources| sources.get(channel));
         let segment = (self.batch.frames() > 1).then(|| u16::try_from(self.batch.segment()).unwrap_or(u16::MAX));
         let way = self.batch.way().number;
         if let Some(segment) = segment.filter(|_| way == 0)
-            && let Some(sent) = self.splice(channel, (from, to), segment)
+            && let Some(sent) = self.splice((from, to), segment)
         {
             return self.was_taken(channel, (from, to), Some(segment), sent);
         }
@@ -269,16 +268,15 @@ impl Core {
         if !joined.lays_out() || !self.net.peer(channel).is_some_and(|(to, ..)| joined.splices_to(to)) {
             return Lies::Anywhere;
         }
-        if self.net.is_bare(channel) {
-            return Lies::LaidOut;
-        }
         if joined.has_no_berths() {
+            // New memory is for another peer than before: nothing may keep the old one that has arrived.
             self.carried.take_back(true, |channel, message| self.net.is_done(channel, message));
         }
-        joined.berths().map_or(Lies::Anywhere, Lies::Held)
+        let lies = if self.net.is_bare(channel) { Lies::LaidOut } else { Lies::Sealed };
+        joined.berths().map_or(Lies::Anywhere, lies)
     }
 
-    /// Takes memory of sealed trains back that have arrived: the next one asks for some.
+    /// Takes memory of trains back that have arrived: the next one asks for some.
     fn make_room(&mut self) {
         let Some(all) = self.carried.lacks_room() else { return };
         self.carried.take_back(all, |channel, message| self.net.is_done(channel, message));
@@ -294,33 +292,12 @@ impl Core {
         }
     }
 
-    /// Has the kernel send the batch, which is a train, from where it lies then. Nothing if that cannot be, or no
-    /// payload of it is to be laid out.
-    fn splice(&mut self, channel: usize, (from, to): Route, segment: u16) -> Option<Result<usize, Errno>> {
+    /// Has the kernel send the batch, which is a train, from where it lies. Nothing if that cannot be.
+    fn splice(&mut self, (from, to): Route, segment: u16) -> Option<Result<usize, Errno>> {
+        let train: &dyn Any = self.batch.hold()?;
         let joined = self.joined.as_mut().filter(|joined| joined.splices_to(to))?;
         joined.leads(to, from)?;
-        if let Some(hold) = self.batch.hold() {
-            return joined.splice((hold as &dyn Any).downcast_ref()?, segment);
-        }
-        let lays = |piece: &Piece| match *piece {
-            Piece::Payload { message, .. } => self.net.load(channel, message).is_some_and(Outgoing::is_laid_out),
-            Piece::Own { .. } => false,
-        };
-        if !self.batch.pieces().iter().any(lays) {
-            return None;
-        }
-        // New memory is for another peer than before: nothing may keep the old one that has arrived.
-        self.carried.take_back(joined.has_no_berths(), |channel, message| self.net.is_done(channel, message));
-        let mut train = joined.berth();
-        if train.is_none() {
-            self.carried.take_back(true, |channel, message| self.net.is_done(channel, message));
-            self.take_back_of_lent();
-            train = self.joined.as_mut().and_then(|joined| joined.berth());
-        }
-        let train = train?;
-        let joined = self.joined.as_mut()?;
-        let train = self.carried.lay(channel, &self.batch, train, |message| self.net.load(channel, message))?;
-        joined.splice(train, segment)
+        joined.splice(train.downcast_ref()?, segment)
     }
 }
 

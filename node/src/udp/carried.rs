@@ -10,11 +10,9 @@ use std::collections::VecDeque;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use cutthrough_engine::net::batch::{Batch, Copied, Held, Piece};
-use cutthrough_engine::net::memory::Load as _;
+use cutthrough_engine::net::batch::{Batch, Copied, Held};
 use cutthrough_engine::time::Instant;
 
-use super::outgoing::Outgoing;
 use crate::sys::spliced::{Berth, Spliced};
 
 /// Batches whose memory is kept while the payload is sent that they carry. What was sent before is acknowledged, or
@@ -38,10 +36,20 @@ pub(crate) enum Lies {
     /// In memory of the batch, or where they are: the kernel copies them.
     #[default]
     Anywhere,
-    /// Laid out by themselves, where the kernel sends them from.
-    LaidOut,
-    /// Sealed into memory of this, where the kernel sends them from.
-    Held(Arc<Spliced>),
+    /// Copied into memory of this, where the kernel sends them from.
+    LaidOut(Arc<Spliced>),
+    /// Sealed into it.
+    Sealed(Arc<Spliced>),
+}
+
+impl Lies {
+    /// The memory that the kernel sends them from.
+    pub(super) const fn memory(&self) -> Option<&Arc<Spliced>> {
+        match self {
+            Self::Anywhere => None,
+            Self::LaidOut(memory) | Self::Sealed(memory) => Some(memory),
+        }
+    }
 }
 
 /// Memory in which parts of a payload lie, and where, by their place in the payload.
@@ -151,14 +159,6 @@ pub(super) struct Hauls {
     least: Option<usize>,
 }
 
-/// A train that was laid out: the parts of the lent payload in it, and the first and the last message of which it
-/// carries a payload.
-#[derive(Debug)]
-struct Laid {
-    haul: Haul<Berth>,
-    messages: (u64, u64),
-}
-
 impl Hauls {
     /// Where the first of them that reaches beyond `from` begins and ends.
     pub(super) fn next(&self, from: usize) -> Option<(usize, usize)> {
@@ -217,8 +217,6 @@ pub(super) struct Carried {
     /// How trains of the last channel that has lent a payload may lie, and how those of the payload itself do.
     may: Lies,
     lies: Lies,
-    /// The batch that goes now, where the kernel sends it from where it lies.
-    laid: Option<Laid>,
     /// Such trains of payloads that are lent no more.
     gone: VecDeque<Gone>,
 }
@@ -270,12 +268,12 @@ impl Carried {
 
     /// Whether trains of this payload are laid out.
     pub(super) const fn lays(&self) -> bool {
-        matches!(self.lies, Lies::LaidOut)
+        matches!(self.lies, Lies::LaidOut(_))
     }
 
     /// Whether those are that carry what is kept of it, in company.
     pub(super) const fn lays_what_is_kept(&self) -> bool {
-        matches!(self.may, Lies::LaidOut)
+        matches!(self.may, Lies::LaidOut(_))
     }
 
     /// How trains lie that carry what is kept of it, in company.
@@ -283,15 +281,9 @@ impl Carried {
         self.may.clone()
     }
 
-    /// Whether the next train may ask for memory for what is sealed, and if so, whether there is none left.
+    /// Whether the next train may ask for memory, and if so, whether there is none left.
     pub(super) fn lacks_room(&self) -> Option<bool> {
-        let Lies::Held(memory) = &self.may else { return None };
-        Some(memory.is_taken())
-    }
-
-    /// What was laid out has not gone.
-    pub(super) fn clear_away(&mut self) {
-        self.laid = None;
+        self.may.memory().map(|memory| memory.is_taken())
     }
 
     /// The payload that is lent now: its channel and message.
@@ -319,73 +311,47 @@ impl Carried {
         }
     }
 
-    /// Lays a train of `channel` out in one piece, which takes the place of what it is made of: that is found by
-    /// `load`. Where some of it is there no more, or it carries no payload or one in pages, it is not laid out.
-    pub(super) fn lay<'a>(
-        &mut self,
-        channel: usize,
-        batch: &'a Batch,
-        mut train: Berth,
-        load: impl Fn(u64) -> Option<&'a Outgoing>,
-    ) -> Option<&Berth> {
-        let lent = self.of.filter(|(of, _)| *of == channel).map(|(_, message)| message);
-        let (mut parts, mut messages) = (Vec::new(), None);
-        for piece in batch.pieces() {
-            let bytes = match *piece {
-                Piece::Own { at, len } => batch.own().get(at..at + len)?,
-                Piece::Payload { message, offset, len } => {
-                    if lent == Some(message) {
-                        parts.push(Copied { message, offset, at: train.len(), len });
-                    }
-                    let (first, _) = *messages.get_or_insert((message, message));
-                    messages = Some((first, message));
-                    let load = load(message).filter(|load| !load.lies_in_pages())?;
-                    Some(load.piece(offset, len)).filter(|bytes| bytes.len() == len)?
-                }
-            };
-            if !train.push(bytes) {
-                return None;
-            }
-        }
-        let laid = Laid { haul: Haul { bytes: train, parts, wanted: 0 }, messages: messages? };
-        Some(&self.laid.insert(laid).haul.bytes)
+    /// The message of a channel whose payload is lent now.
+    fn lent_on(&self, channel: usize) -> Option<u64> {
+        self.of.filter(|(of, _)| *of == channel).map(|(_, message)| message)
     }
 
-    /// Keeps the memory of a sealed train until that has arrived.
-    fn keep(&mut self, channel: usize, held: Held, berth: Berth) {
-        if held.first == held.last && self.of == Some((channel, held.last)) {
-            self.hauls.odd.push((held.end, berth));
+    /// Keeps the memory of a train until that has arrived. What it carries of the lent payload, as it is, is found
+    /// there.
+    fn keep(&mut self, channel: usize, held: Held, berth: Berth, batch: &Batch) {
+        let lent = self.lent_on(channel);
+        let mut haul = Haul { bytes: berth, parts: Vec::new(), wanted: 0 };
+        if let Some(message) = lent {
+            haul.parts.reserve(batch.copied().len());
+            haul.parts.extend(parts(batch, message));
+        }
+        let is_of_lent_alone = held.first == held.last && lent == Some(held.last);
+        if haul.parts.is_empty() && !is_of_lent_alone {
+            return self.gone.push_back((channel, (held.first, held.last), haul.bytes));
+        }
+        self.any |= !haul.parts.is_empty();
+        if follow(haul.parts.iter(), self.hauls.trains.back().map_or(0, Haul::end)) {
+            self.hauls.trains.push_back(haul);
         } else {
-            self.gone.push_back((channel, (held.first, held.last), berth));
+            let end = haul.parts.iter().map(|part| part.offset + part.len).max();
+            self.hauls.odd.push((end.unwrap_or(held.end), haul.bytes));
         }
     }
 
     /// A batch has gone out on `channel`: takes its memory, if that may be needed.
     pub(super) fn take(&mut self, channel: usize, batch: &mut Batch, spare: &Spare) {
-        let mut laid = self.laid.take();
         if let Some((hold, held)) = batch.take_hold() {
             let hold: Box<dyn Any> = hold;
-            return hold.downcast().map_or((), |berth| self.keep(channel, held, *berth));
+            return hold.downcast().map_or((), |berth| self.keep(channel, held, *berth, batch));
         }
-        let lent = self.of.filter(|(of, _)| *of == channel).map(|(_, message)| message);
-        if let Some(Laid { haul, messages }) = laid.take_if(|laid| laid.haul.parts.is_empty()) {
-            self.gone.push_back((channel, messages, haul.bytes));
-        }
-        let Some(message) = lent else { return };
-        if laid.is_none() && parts(batch, message).next().is_none() {
+        let Some(message) = self.lent_on(channel) else { return };
+        if parts(batch, message).next().is_none() {
             return;
         }
         self.any = true;
         let hauls = &mut self.hauls;
         // What goes again lies in the memory of an earlier batch, or is copied once more.
-        if let Some(Laid { haul, .. }) = laid {
-            if follow(haul.parts.iter(), hauls.trains.back().map_or(0, Haul::end)) {
-                hauls.trains.push_back(haul);
-            } else {
-                let end = haul.parts.iter().map(|part| part.offset + part.len).max().unwrap_or(0);
-                hauls.odd.push((end, haul.bytes));
-            }
-        } else if follow(parts(batch, message), hauls.own.back().map_or(0, Haul::end)) {
+        if follow(parts(batch, message), hauls.own.back().map_or(0, Haul::end)) {
             let before = if hauls.own.len() < CARRIED { None } else { hauls.own.pop_front() };
             let mut haul = before.unwrap_or_else(|| spare.take());
             // The next batch is probably as long as this one.

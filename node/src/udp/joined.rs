@@ -150,12 +150,7 @@ impl Joined {
         cut.map(|()| self.cut.set(segment))
     }
 
-    /// Memory for a train to the peer that it is joined to; none if so many are under way.
-    pub(super) fn berth(&mut self) -> Option<Berth> {
-        self.splices.berth()
-    }
-
-    /// Memory for trains to that peer; none if trains to peers before hold theirs.
+    /// Memory for trains to the peer that it is joined to; none if trains to peers before hold theirs.
     pub(super) fn berths(&mut self) -> Option<Arc<Spliced>> {
         self.splices.memory().map(Arc::clone)
     }
@@ -383,6 +378,7 @@ impl Most {
 mod tests {
     use std::io::{IoSlice, IoSliceMut};
 
+    use cutthrough_engine::net::memory::Hold as _;
     use rustix::io::Errno;
 
     use super::*;
@@ -542,8 +538,8 @@ mod tests {
         let mut room = vec![0; 4000];
         let mut came = || (0..).find_map(|_| a.receive(&mut [IoSliceMut::new(&mut room)]).ok()).unwrap().bytes;
         for _ in 0..2 {
-            let mut train = joined.berth().unwrap();
-            assert!(train.push(&[7; 2500]));
+            let mut train = joined.berths().unwrap().berth().unwrap();
+            assert!(train.grow(2500));
             assert_eq!(joined.splice(&train, 1000), Some(Ok(2500)));
             assert_eq!([(); 3].map(|()| came()), [1000, 1000, 500]);
             assert_eq!(joined.send(&[IoSlice::new(&[8; 1000]), IoSlice::new(&[8; 1000])], None), Ok(2000));

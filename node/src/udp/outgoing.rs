@@ -123,11 +123,6 @@ pub(crate) enum Outgoing {
 }
 
 impl Outgoing {
-    /// Whether trains that carry it are laid out by themselves, where the kernel sends them from.
-    pub(super) const fn is_laid_out(&self) -> bool {
-        !self.lies_in_pages() && matches!(self.lies(), Lies::LaidOut)
-    }
-
     /// Whether it lies in pages: it is sent from there, however often it goes.
     pub(super) const fn lies_in_pages(&self) -> bool {
         matches!(self, Self::Pages(..) | Self::Landed(..))
@@ -172,18 +167,19 @@ impl Load for Outgoing {
         true
     }
 
-    fn coalesces(&self, len: usize) -> bool {
+    fn coalesces(&self, len: usize, held: bool) -> bool {
         // Pages are sent without a copy, as promised.
-        len <= COALESCED && !self.lies_in_pages() && !self.is_laid_out()
+        (held || len <= COALESCED) && !self.lies_in_pages()
     }
 
     fn hold(&self) -> Option<Box<dyn Hold>> {
-        // What has to be copied out first is sealed where it is copied to.
-        let is_copied = matches!(self, Self::Landed(landed, _) if !landed.is_sole());
-        let Lies::Held(memory) = self.lies() else { return None };
-        if is_copied {
-            return None;
-        }
+        let memory = match (self, self.lies()) {
+            (_, Lies::Anywhere) => return None,
+            // What has to be copied out first is sealed where it is copied to.
+            (Self::Landed(landed, _), Lies::Sealed(_)) if !landed.is_sole() => return None,
+            (Self::Pages(..) | Self::Landed(..), Lies::LaidOut(_)) => return None,
+            (_, Lies::LaidOut(memory) | Lies::Sealed(memory)) => memory,
+        };
         memory.berth().map(|berth| Box::new(berth) as Box<dyn Hold>)
     }
 

@@ -36,9 +36,9 @@ const COPIED_TWICE: usize = TRAIN_BYTES;
 
 /// Bytes that a channel sends ahead of what has arrived before a sender waits for that: some trains.
 const AHEAD: u64 = 4 * TRAIN_BYTES as u64;
-/// The same where trains lie in memory that takes turns: half of that. Who went on until the window was full would have
-/// all of it under way, had the kernel copy the rest, and fill memory of a receiver that has not asked for it yet.
-const LAID_AHEAD: u64 = Spliced::TRAINS as u64 / 2 * TRAIN_BYTES as u64;
+/// The same where trains lie in memory that takes turns: a third of that. Who went on until the window was full would
+/// have all of it under way, had the kernel copy the rest, and fill memory of a receiver that has not asked for it yet.
+const LAID_AHEAD: u64 = Spliced::TRAINS as u64 / 3 * TRAIN_BYTES as u64;
 /// Bytes that are copied before one has looked whether more has arrived, about: so few wait for nothing.
 const LOOK: usize = 16 << 10;
 /// Bytes that are copied in a nanosecond, about.

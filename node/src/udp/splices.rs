@@ -7,7 +7,7 @@ use cutthrough_engine::contest::Contest;
 use cutthrough_engine::rivals::Rival;
 use rustix::io::Errno;
 
-use crate::sys::spliced::{Berth, Spliced};
+use crate::sys::spliced::Spliced;
 
 /// How often in a row the kernel may refuse to send a train from where it lies before it is not asked any more.
 const REFUSALS: u32 = 4;
@@ -93,11 +93,6 @@ impl Splices {
         self.memory.as_ref()
     }
 
-    /// Memory for a train; none if so many are under way, too.
-    pub(super) fn berth(&mut self) -> Option<Berth> {
-        self.memory()?.berth()
-    }
-
     /// What became of a train of `len` bytes, by what the kernel has said.
     pub(super) fn learn(&mut self, len: usize, said: Result<usize, Errno>) -> Fate {
         match said {
@@ -145,7 +140,7 @@ mod tests {
         }
         assert_eq!((splices.learn(10, Ok(10)), splices.refusals), (Fate::Went, 0));
         (0..REFUSALS).for_each(|_| assert_eq!(splices.learn(10, Ok(7)), Fate::InPart));
-        assert!(!splices.is_worth_it() && splices.berth().is_none());
+        assert!(!splices.is_worth_it() && splices.memory().is_none());
         splices.begin();
         assert!(splices.is_worth_it());
         splices.refusals = NEVER;
@@ -157,14 +152,15 @@ mod tests {
     #[test]
     fn memory_of_one_peer_before_is_held_and_no_more() {
         let mut splices = Splices { refusals: 0, ..Splices::default() };
-        let held = splices.berth().expect("memory");
+        let berth = |splices: &mut Splices| splices.memory()?.berth();
+        let held = berth(&mut splices).expect("memory");
         splices.begin();
-        let other = splices.berth().expect("memory beside it");
+        let other = berth(&mut splices).expect("memory beside it");
         splices.begin();
-        assert!(splices.berth().is_none(), "two are held");
+        assert!(berth(&mut splices).is_none(), "two are held");
         drop(other);
         for _ in 0..10 {
-            assert!(splices.berth().is_some(), "one is");
+            assert!(berth(&mut splices).is_some(), "one is");
             splices.begin();
         }
         drop(held);

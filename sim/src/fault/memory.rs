@@ -69,7 +69,7 @@ impl Load for Cargo {
         let end = (offset / self.page + 1) * self.page;
         &self.bytes[offset..self.bytes.len().min(end).min(offset.saturating_add(most))]
     }
-    fn coalesces(&self, len: usize) -> bool {
+    fn coalesces(&self, len: usize, _held: bool) -> bool {
         // Some do, some do not.
         (self.bytes.len() ^ len) & 1 == 1
     }
