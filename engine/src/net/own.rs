@@ -3,6 +3,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use super::inbox::copy;
 use super::memory::Hold;
 
 /// Bytes that are written one behind the other.
@@ -90,7 +91,7 @@ impl Own {
     fn extend_hold(&mut self, bytes: &[u8]) {
         let at = self.len();
         self.grow(bytes.len());
-        self.bytes_mut()[at..].copy_from_slice(bytes);
+        copy(&mut self.bytes_mut()[at..], bytes);
     }
 }
 
