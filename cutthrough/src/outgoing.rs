@@ -71,6 +71,9 @@ impl<'a> Outgoing<'a> {
 
     /// Attaches a page of this channel. It goes by reference: the receiver reads it where it is, and it comes back to
     /// the pool when the receiver releases it.
+    ///
+    /// Over a network it stays as it is until it has arrived. The kernel copies it from there, or copies nothing, where
+    /// that costs less, and it is copied once before that. The receipt counts that copy, and none of the kernel's.
     #[inline(always)]
     #[must_use]
     pub fn attach(self, page: Page) -> Self {

@@ -93,9 +93,8 @@ impl Core {
         if bytes < LONG || self.batch.frames() < 2 {
             return;
         }
-        let bare = self.net.is_bare(channel);
-        // Plain pages are always named, and what is shorter travels with control messages.
-        let either = |load: &Outgoing| load.len() > super::send::SHORT && !(bare && load.lies_in_pages());
+        // What is shorter travels with control messages.
+        let either = |load: &Outgoing| load.len() > super::send::SHORT;
         let first = self.batch.first().and_then(|message| self.net.load(channel, message));
         let from = self.sources.as_ref().and_then(|sources| sources.get(channel));
         if first.is_some_and(either)

@@ -238,9 +238,10 @@ impl Carried {
 }
 
 impl Carried {
-    /// How trains of a payload of so many bytes lie, that is about to be lent; `may` says how they can.
-    pub(super) fn choose(&mut self, bytes: usize, may: Lies) -> Lies {
-        self.lies = if bytes > SHORT { may.clone() } else { Lies::Anywhere };
+    /// How trains of a payload of so many bytes lie, that is about to go; `may` says how they can. Shorter ones lie so
+    /// where others wait with them.
+    pub(super) fn choose(&mut self, bytes: usize, may: Lies, in_company: bool) -> Lies {
+        self.lies = if bytes > SHORT || in_company { may.clone() } else { Lies::Anywhere };
         self.may = may;
         self.lies.clone()
     }

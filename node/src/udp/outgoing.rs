@@ -123,12 +123,12 @@ pub(crate) enum Outgoing {
 }
 
 impl Outgoing {
-    /// Whether it lies in pages: it is sent from there, however often it goes.
-    pub(super) const fn lies_in_pages(&self) -> bool {
+    /// Whether it lies in pages: they stay as they are until it has arrived, however often it goes.
+    const fn lies_in_pages(&self) -> bool {
         matches!(self, Self::Pages(..) | Self::Landed(..))
     }
 
-    /// How its trains lie. Plain pages are sent from where they are.
+    /// How its trains lie.
     const fn lies(&self) -> &Lies {
         match self {
             Self::Copy(kept) => &kept.lies,
@@ -168,19 +168,15 @@ impl Load for Outgoing {
     }
 
     fn coalesces(&self, len: usize, held: bool) -> bool {
-        // Pages are sent without a copy, as promised.
-        (held || len <= COALESCED) && !self.lies_in_pages()
+        // Pages are copied only where the kernel does not copy them, too.
+        held || len <= COALESCED && !self.lies_in_pages()
     }
 
     fn hold(&self) -> Option<Box<dyn Hold>> {
-        let memory = match (self, self.lies()) {
-            (_, Lies::Anywhere) => return None,
-            // What has to be copied out first is sealed where it is copied to.
-            (Self::Landed(landed, _), Lies::Sealed(_)) if !landed.is_sole() => return None,
-            (Self::Pages(..) | Self::Landed(..), Lies::LaidOut(_)) => return None,
-            (_, Lies::LaidOut(memory) | Lies::Sealed(memory)) => memory,
-        };
-        memory.berth().map(|berth| Box::new(berth) as Box<dyn Hold>)
+        // What has to be copied out first is summed or sealed where it is copied to.
+        let is_copied = matches!(self, Self::Landed(landed, _) if !landed.is_sole());
+        let berth = self.lies().memory().filter(|_| !is_copied)?.berth()?;
+        Some(Box::new(berth))
     }
 
     fn is_in_use(&self) -> bool {

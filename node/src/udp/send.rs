@@ -13,6 +13,7 @@ use cutthrough_segment::page::{Landed, Page};
 use cutthrough_wire::frame::{HEADER_BYTES, OPENING_BYTES};
 use cutthrough_wire::slot::{CONTROL_MAX, PAYLOAD_MAX};
 
+use super::carried::Lies;
 use super::door::{Core, Udp};
 use super::lanes::adapter_of;
 use super::line::{SPIN_NS, nap, reason};
@@ -205,8 +206,9 @@ impl Udp {
             .collect();
         let started = clock::now();
         let flights = store.flights().cloned();
-        let lies = core.splices(index);
-        let pages = Outgoing::Pages(pages, flights.clone(), core.carried.choose(bytes, lies));
+        let lies = core.chooses(index, bytes, started);
+        let laid_out = u8::from(matches!(lies, Lies::LaidOut(_)));
+        let pages = Outgoing::Pages(pages, flights.clone(), lies);
         let cargo = NetCargo { load: pages, token, pages: true, cookie };
         Self::queue(&mut core, index, control, Some(cargo))?;
         self.send_off(&mut core, index, bytes, started);
@@ -216,7 +218,7 @@ impl Udp {
         let in_place = flights
             .filter(|_| across == 0 && !self.is_sealed())
             .is_some_and(|flights| core.lanes.as_ref().is_some_and(|lanes| lanes.sends_in_place(way.number, &flights)));
-        let copies = if in_place { 0 } else { Self::copied_by(way).max(across) };
+        let copies = if in_place { 0 } else { Self::copied_by(way).max(across).max(laid_out) };
         Ok(self.sent(bytes, copies, started, way))
     }
 
@@ -233,13 +235,17 @@ impl Udp {
         let (bytes, runs, is_sole) = (landed.len(), landed.runs(), landed.is_sole());
         let mut core = self.enter();
         let started = clock::now();
-        let lies = core.splices(index);
-        let load = Outgoing::Landed(landed, core.carried.choose(bytes, lies));
+        let lies = core.chooses(index, bytes, started);
+        let laid_out = u8::from(matches!(lies, Lies::LaidOut(_)));
+        let load = Outgoing::Landed(landed, lies);
         let cargo = NetCargo { load, token, pages: true, cookie };
         Self::queue(&mut core, index, control, Some(cargo))?;
         self.send_off(&mut core, index, bytes, started);
         let way = core.net.way(index);
-        let copies = if is_sole { Self::copied_by(way).max(u8::from(runs > 1)) } else { 1 + Self::copied_by(way) };
+        let copies = match is_sole {
+            true => Self::copied_by(way).max(u8::from(runs > 1)).max(laid_out),
+            false => 1 + Self::copied_by(way),
+        };
         Ok(self.sent(bytes, copies, started, way))
     }
 
@@ -276,7 +282,8 @@ impl Udp {
         let sent = lend(bytes, |lent| {
             let mut core = self.shared.lock();
             let lies = core.splices(index);
-            let lies = core.carried.choose(bytes.len(), lies);
+            // What waits for others is copied first.
+            let lies = core.carried.choose(bytes.len(), lies, false);
             let mut loan = Loan { core: &mut core, index, message: None };
             let cargo = NetCargo { load: Outgoing::Lent(lent, lies), token, pages: false, cookie: None };
             let message = Self::queue(loan.core, index, control, Some(cargo))?;
@@ -398,6 +405,12 @@ impl Udp {
 }
 
 impl Core {
+    /// How trains of pages lie, so many bytes of them, which are to be sent now.
+    fn chooses(&mut self, index: usize, bytes: usize, now: Instant) -> Lies {
+        let (may, waits) = (self.splices(index), self.sink.is_busy(now));
+        self.carried.choose(bytes, may, waits && bytes > SHORT)
+    }
+
     /// Whether there is no room for a message of a channel that is open: see [`Udp::check_room`].
     pub(super) fn is_full(&mut self, index: usize) -> bool {
         let staging = self.config.staging_bytes as usize;

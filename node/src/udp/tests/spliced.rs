@@ -55,34 +55,42 @@ fn sealed() -> Config {
     Config { keys: Some(Arc::new(keys)), ..Config::default() }
 }
 
-/// Plain ones go from where they are.
+/// Pages, too: what the kernel would have copied is copied there, and the receipt says so.
 #[test]
-fn pages_are_sealed_where_the_kernel_sends_them_from() {
+fn pages_are_copied_or_sealed_where_the_kernel_sends_them_from() {
     let Some(wire) = wire() else { return };
-    for (config, spliced) in [(Config::default(), false), (sealed(), true)] {
+    for (config, copies) in [(Config::default(), 1), (sealed(), 0)] {
         let (near, far, channel) = joined_with(&wire, &config);
-        let payload = payload(200_000, 9);
-        let mut page = near.page(channel, payload.len()).unwrap();
-        page[..payload.len()].copy_from_slice(&payload);
-        page.truncate(payload.len());
-        let cargo = Cargo { load: Load::Pages(Sheaf::One(page)), token: None, cookie: None };
-        send(&near, channel, b"page", cargo);
-        let (begun, mut came) = (Instant::now(), None);
-        while came.is_none() {
-            near.turn(64, |_, _| ());
-            far.turn(64, |stores, what| {
-                let Told::Message(channel, message) = what else { return };
-                let payload = std::mem::replace(&mut message.payload, ReadyPayload::None);
-                let arrived = stores.hand_over(channel, payload, config.keys.is_some());
-                if let Some(Payload::Landed(landed)) = arrived.map(|arrived| arrived.payload) {
-                    came = Some(landed.to_vec());
-                }
-            });
-            assert!(begun.elapsed() < PATIENCE, "it has not come");
-        }
-        assert!(came.is_some_and(|came| came == payload));
-        assert_eq!(near.tally().1.joins.spliced > 0, spliced);
+        near.shared.lock().sink.heard();
+        assert_eq!(send_page(&near, &far, channel, &payload(8_000, 3)), 0);
+        assert_eq!(near.tally().1.joins.spliced, 0, "a short one by itself goes from where it is");
+        assert_eq!(send_page(&near, &far, channel, &payload(200_000, 9)), copies);
+        assert!(near.tally().1.joins.spliced > 0);
     }
+}
+
+/// Sends a page and checks what arrives: how often the sender has copied it.
+fn send_page(near: &Udp, far: &Udp, channel: usize, payload: &[u8]) -> u8 {
+    let mut page = near.page(channel, payload.len()).unwrap();
+    page[..payload.len()].copy_from_slice(payload);
+    page.truncate(payload.len());
+    let receipt =
+        send(near, channel, b"page", Cargo { load: Load::Pages(Sheaf::One(page)), token: None, cookie: None });
+    let (begun, mut came) = (Instant::now(), None);
+    while came.is_none() {
+        near.turn(64, |_, _| ());
+        far.turn(64, |stores, what| {
+            let Told::Message(channel, message) = what else { return };
+            let payload = std::mem::replace(&mut message.payload, ReadyPayload::None);
+            let arrived = stores.hand_over(channel, payload, near.is_sealed());
+            if let Some(Payload::Landed(landed)) = arrived.map(|arrived| arrived.payload) {
+                came = Some(landed.to_vec());
+            }
+        });
+        assert!(begun.elapsed() < PATIENCE, "it has not come");
+    }
+    assert!(came.is_some_and(|came| came == payload));
+    receipt.copies
 }
 
 fn arrives_as_it_was(config: &Config) {
