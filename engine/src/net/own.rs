@@ -83,15 +83,21 @@ impl Own {
     pub(super) fn extend_with<const N: usize>(&mut self, make: impl Fn() -> [u8; N]) {
         if self.hold.is_none() {
             self.vec.extend_from_slice(&make());
-        } else {
-            self.extend_hold(&make());
+        } else if let Some(place) = self.grown(N).first_chunk_mut() {
+            *place = make();
         }
     }
 
     fn extend_hold(&mut self, bytes: &[u8]) {
+        copy(self.grown(bytes.len()), bytes);
+    }
+
+    /// So many bytes more, to be written.
+    #[inline]
+    fn grown(&mut self, by: usize) -> &mut [u8] {
         let at = self.len();
-        self.grow(bytes.len());
-        copy(&mut self.bytes_mut()[at..], bytes);
+        self.grow(by);
+        &mut self.bytes_mut()[at..]
     }
 }
 
