@@ -315,7 +315,7 @@ impl Batch {
             let protected = &written[at..at + SEALED_BYTES];
             let sum = if piece.len() == len && !seal.is_bare() {
                 Some(seal.seal_into(head.number(), protected, piece, out))
-            } else if is_held {
+            } else if is_held && !seal.is_bare() {
                 let mut plain = vec![0; len];
                 load.copy_out(offset, &mut plain).then(|| seal.seal_into(head.number(), protected, &plain, out))
             } else {

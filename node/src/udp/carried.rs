@@ -50,6 +50,12 @@ impl Lies {
             Self::LaidOut(memory) | Self::Sealed(memory) => Some(memory),
         }
     }
+
+    /// How often a payload is copied for that that could go from where it is, at most: where there is no memory left
+    /// it is not.
+    pub(super) const fn copies(&self) -> u8 {
+        matches!(self, Self::LaidOut(_)) as u8
+    }
 }
 
 /// Memory in which parts of a payload lie, and where, by their place in the payload.

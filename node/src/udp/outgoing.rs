@@ -1,9 +1,9 @@
 //! Payloads on their way out, and the copies of what may have to go again.
 //!
-//! Pages of the pool are sent from where they lie, and stay there until they have arrived. Private memory is the
-//! caller's again when its call ends: what is not acknowledged then is copied. Where frames are short it has been
-//! copied already, behind the headers of the batches that carried it ([`super::carried`]), and those batches' memory is
-//! kept instead.
+//! Pages of the pool stay as they are until they have arrived, and are sent from where they lie, or copied where the
+//! kernel then copies nothing. Private memory is the caller's again when its call ends: what is not acknowledged then
+//! is copied. Where frames are short it has been copied already, behind the headers of the batches that carried it
+//! ([`super::carried`]), and those batches' memory is kept instead.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -207,7 +207,7 @@ impl Udp {
         let started = clock::now();
         let flights = store.flights().cloned();
         let lies = core.chooses(index, bytes, started);
-        let laid_out = u8::from(matches!(lies, Lies::LaidOut(_)));
+        let laid_out = lies.copies();
         let pages = Outgoing::Pages(pages, flights.clone(), lies);
         let cargo = NetCargo { load: pages, token, pages: true, cookie };
         Self::queue(&mut core, index, control, Some(cargo))?;
@@ -236,7 +236,7 @@ impl Udp {
         let mut core = self.enter();
         let started = clock::now();
         let lies = core.chooses(index, bytes, started);
-        let laid_out = u8::from(matches!(lies, Lies::LaidOut(_)));
+        let laid_out = lies.copies();
         let load = Outgoing::Landed(landed, lies);
         let cargo = NetCargo { load, token, pages: true, cookie };
         Self::queue(&mut core, index, control, Some(cargo))?;

@@ -266,6 +266,20 @@ fn what_somebody_else_writes_is_copied_before_it_is_summed_up() {
     assert!(matches!(batch.pieces(), [Piece::Own { .. }]), "{:?}", batch.pieces());
 }
 
+/// There is nothing to hide: what lies in pieces is summed where it is copied to, wherever that is.
+#[test]
+fn what_lies_in_pieces_goes_bare_in_memory_of_its_payload() {
+    let (load, mut batch) = (Pieces((0..100).collect(), Some(vec![0; 4096])), Batch::default());
+    for offset in [0, 50] {
+        batch.push_payload(&HEADER.sealed(), None, (0, offset, 50), &load, &mut Summed);
+    }
+    let held = batch.hold().expect("all of it lies there").bytes();
+    for (frame, bytes) in held.chunks(HEADER_BYTES + 50).zip(load.0.chunks(50)) {
+        let sum = bytes.iter().fold(0, |sum, byte| sum ^ byte);
+        assert_eq!((&frame[SEALED_BYTES..HEADER_BYTES], &frame[HEADER_BYTES..]), (&[sum; SEAL_BYTES][..], bytes));
+    }
+}
+
 /// A payload of which a part has lost its memory.
 struct Torn;
 
