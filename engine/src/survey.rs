@@ -22,6 +22,10 @@ const CHUNKS: usize = 8;
 /// of which none was nearly as quick as the best, by a quarter of it.
 const ENOUGH: usize = 3;
 
+/// A single piece as long as a whole measurement says enough where it took so many times as long as the best: what is
+/// tried is then a large part of what goes that way. If it was taken away from its core, the next survey will see.
+const FAR_WORSE: u64 = 2;
+
 /// Chunks from one survey to the next, at first, and whenever a survey has found something much better.
 const SHORT_REST: u32 = 64;
 
@@ -188,14 +192,18 @@ impl Survey {
             return;
         }
         let Some(since) = since else { return };
-        self.costs[self.measured] = cost(since, now, units);
+        let piece = cost(since, now, units);
+        self.costs[self.measured] = piece;
         self.measured += 1;
         self.measured_units += units;
+        let measurement = CHUNKS as u64 * self.chunk;
+        let is_other = self.done > 0 && self.done < self.ways;
+        let far_worse = is_other && self.best.is_some_and(|(_, best)| piece > best.saturating_mul(FAR_WORSE));
         let costs = &mut self.costs[..self.measured];
         let hopeless = |best: u64| costs.iter().all(|cost| *cost > best + best / 4);
-        let long = self.measured_units >= CHUNKS as u64 * self.chunk;
+        let long = self.measured_units >= measurement;
         let suffices = costs.len() >= ENOUGH && (long || self.best.is_some_and(|(_, best)| hopeless(best)));
-        if costs.len() == CHUNKS || suffices {
+        if costs.len() == CHUNKS || suffices || (far_worse && units >= measurement) {
             costs.sort_unstable();
             let median = costs[costs.len() / 2];
             self.compare(median);
