@@ -9,6 +9,8 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::ptr::null_mut;
 use std::sync::Mutex;
+use std::thread;
+use std::time::Duration;
 
 use cutthrough::Event;
 use cutthrough::am::{self, Node};
@@ -25,6 +27,7 @@ const LOCK: u64 = 3;
 const ASK: u64 = 7;
 const SERVE: u64 = 8;
 const TAKE: u64 = 9;
+const SLEEP: u64 = 10;
 /// Nothing that is looked at.
 const REST: u64 = 4;
 /// The end; or the end, and the parts are not alone what was traced.
@@ -54,6 +57,16 @@ pub(crate) struct Traced {
     pub(crate) take: Vec<Steps>,
     /// Taking a free lock of the standard library, and giving it back.
     pub(crate) lock: Vec<Steps>,
+    /// Waiting for a control message until it comes, asleep: its system calls.
+    pub(crate) sleep: Vec<Vec<Call>>,
+}
+
+/// A system call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Call {
+    pub(crate) number: u64,
+    /// Its fourth argument.
+    pub(crate) fourth: u64,
 }
 
 /// Says to the tracing process what comes next.
@@ -121,7 +134,22 @@ pub(crate) fn play() {
         mark(REST);
         pair.reverse();
     }
-    mark(if asides(&pair, &far, &node) == before { DONE } else { DISTURBED });
+    let end = if asides(&pair, &far, &node) == before { DONE } else { DISTURBED };
+    for _ in 0..ROUNDS {
+        let [from, to] = &mut pair;
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                thread::sleep(Duration::from_millis(10));
+                from.0.send(from.1, b"wake").expect("room");
+            });
+            mark(SLEEP);
+            let woken = matches!(to.0.wait(Some(Duration::from_secs(20))), Ok(Event::Message(_)));
+            mark(REST);
+            assert!(woken);
+        });
+        pair.reverse();
+    }
+    mark(end);
 }
 
 /// Traces a process through its work. `None` if this system lets nobody be traced.
@@ -190,6 +218,10 @@ impl Tracee {
                     self.go_on(libc::PTRACE_CONT);
                     continue;
                 }
+                SLEEP => {
+                    traced.sleep.push(self.calls());
+                    continue;
+                }
                 end => return (traced, end),
             };
             part.push(self.step());
@@ -208,6 +240,24 @@ impl Tracee {
             steps.instructions += 1;
             steps.locked += u64::from(locks(&code));
             self.go_on(libc::PTRACE_SINGLESTEP);
+        }
+    }
+
+    /// Its system calls up to the next mark, where it stops.
+    fn calls(&self) -> Vec<Call> {
+        let mut calls = Vec::new();
+        let mut inside = false;
+        loop {
+            self.go_on(libc::PTRACE_SYSCALL);
+            let registers = self.registers();
+            // What is no system call has no number.
+            if registers.orig_rax == u64::MAX {
+                return calls;
+            }
+            inside = !inside;
+            if inside {
+                calls.push(Call { number: registers.orig_rax, fourth: registers.r10 });
+            }
         }
     }
 

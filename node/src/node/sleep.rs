@@ -283,7 +283,12 @@ impl Node {
         // A call with a time of its own would stop its timer before it comes back.
         let end = longest.map(|longest| now.after(longest));
         let by_alarm = longest != Some(0) && !clock::is_simulated() && self.alarm.ends_sleep(end, now);
-        self.hear_for(longest.filter(|_| !by_alarm)).map_err(WaitError::System)
+        let woken = self.hear_for(longest.filter(|_| !by_alarm)).map_err(WaitError::System)?;
+        // The kernel was heard: the next poll need not ask it again before it looks. But for who was left at the door.
+        if !self.crowded {
+            self.is_up();
+        }
+        Ok(woken)
     }
 
     /// Arms every channel, so that peers ring when they publish, and looks once more: true if there was nothing, so
@@ -374,8 +379,14 @@ impl Node {
         false
     }
 
-    /// The first poll after somebody may have slept.
+    /// The first poll after somebody may have slept outside of a call of ours.
     pub(super) fn wakes(&mut self) {
+        self.is_up();
+        let _ = self.hear(0);
+    }
+
+    /// This side does not sleep any more.
+    fn is_up(&mut self) {
         (self.armed, self.crowded) = (false, false);
         if std::mem::take(&mut self.rest.begun) {
             self.rest.over = clock::coarse();
@@ -385,7 +396,6 @@ impl Node {
             // Whatever has woken it, and whether the network is looked at now or not.
             net.here();
         }
-        let _ = self.hear(0);
     }
 
     /// When this side has last woken from a sleep that began when there was nothing to poll for. Until then nothing has

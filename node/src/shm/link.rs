@@ -346,8 +346,8 @@ impl Link {
             self.report();
         }
         self.tell_drained();
-        // Sockets are watched for edges: rings left over from waits in the middle of a message would fill the socket up
-        // in the end, and then no ring makes an edge any more.
+        // Sockets are watched for edges: rings left over from earlier sleeps, and from waits in the middle of a
+        // message, would fill the socket up in the end, and then no ring makes an edge any more.
         patience::drain(&self.socket);
         if room {
             self.own.arm_for_room();
@@ -366,9 +366,9 @@ impl Link {
 
     #[cold]
     fn disarm_now(&mut self) -> bool {
+        // What has woken this side stays in the socket until it is armed again: a message is told of before that.
         self.own.disarm();
         self.armed = false;
-        patience::drain(&self.socket);
         true
     }
 
