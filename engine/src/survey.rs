@@ -192,18 +192,17 @@ impl Survey {
             return;
         }
         let Some(since) = since else { return };
-        let piece = cost(since, now, units);
-        self.costs[self.measured] = piece;
+        self.costs[self.measured] = cost(since, now, units);
         self.measured += 1;
         self.measured_units += units;
-        let measurement = CHUNKS as u64 * self.chunk;
-        let is_other = self.done > 0 && self.done < self.ways;
-        let far_worse = is_other && self.best.is_some_and(|(_, best)| piece > best.saturating_mul(FAR_WORSE));
         let costs = &mut self.costs[..self.measured];
-        let hopeless = |best: u64| costs.iter().all(|cost| *cost > best + best / 4);
-        let long = self.measured_units >= measurement;
-        let suffices = costs.len() >= ENOUGH && (long || self.best.is_some_and(|(_, best)| hopeless(best)));
-        if costs.len() == CHUNKS || suffices || (far_worse && units >= measurement) {
+        let all_above = |cost: u64| costs.iter().all(|measured| *measured > cost);
+        let hopeless = self.best.is_some_and(|(_, best)| all_above(best + best / 4));
+        let far_worse = self.best.is_some_and(|(_, best)| all_above(best.saturating_mul(FAR_WORSE)));
+        let is_other = self.done > 0 && self.done < self.ways;
+        let measurement = CHUNKS as u64 * self.chunk;
+        let suffices = costs.len() >= ENOUGH && (self.measured_units >= measurement || hopeless);
+        if costs.len() == CHUNKS || suffices || (is_other && far_worse && units >= measurement) {
             costs.sort_unstable();
             let median = costs[costs.len() / 2];
             self.compare(median);
