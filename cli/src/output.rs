@@ -173,7 +173,7 @@ pub struct PerfLine {
     pub msgs_per_s: Option<f64>,
     /// How often one payload was copied on its way, from the receipt.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub copies: Option<u8>,
+    pub copies: Option<u32>,
     /// Mean number of pulses of one message, from the receipt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pulses: Option<f64>,

@@ -39,7 +39,7 @@ fn what_came_one_way_goes_on_by_another() {
                     other => panic!("instead of pages: {other:?}"),
                 };
                 let receipt = send_on(&mut far.a, landed);
-                let expected = (far.path(Path::Reference), u8::from(comes == 0 || goes == 0));
+                let expected = (far.path(Path::Reference), u32::from(comes == 0 || goes == 0));
                 assert_eq!((receipt.path, receipt.copies), expected, "{receipt:?}");
                 let mut message = far.b.message();
                 far.b.read_checked(&mut message, number);

@@ -178,7 +178,7 @@ fn pools_in_the_memory_of_a_ring_go_from_channel_to_channel() {
             let mut told = BTreeSet::new();
             let (mut a, mut b) = (Side { endpoint: from, channel: at_a }, Side { endpoint: to, channel: at_b });
             let sent = send(&mut a, 0, 5000);
-            assert_eq!(sent.copies, u8::from(number >= 16), "{when}: 16 pools have room");
+            assert_eq!(sent.copies, u32::from(number >= 16), "{when}: 16 pools have room");
             let message = next(&mut a, &mut b, &mut told, &when);
             take(&mut b, message, 0);
             told_of_all(&mut a, &mut told, 1, &when);

@@ -29,6 +29,8 @@ pub struct Outgoing<'a> {
     channel: Channel,
     way: Way<'a>,
     control: Control<'a>,
+    /// Private memory as payload; then the cargo has none.
+    copy: Option<&'a [u8]>,
     cargo: Cargo<'a>,
 }
 
@@ -45,7 +47,7 @@ impl<'a> Outgoing<'a> {
     #[inline]
     const fn by(node: &'a mut Node, channel: Channel, way: Way<'a>) -> Self {
         let cargo = Cargo { load: Load::None, token: None, cookie: None };
-        Self { node, channel, way, control: Control::InPlace(0), cargo }
+        Self { node, channel, way, control: Control::InPlace(0), copy: None, cargo }
     }
 
     /// Sets the control message: up to 96 bytes; a longer one is not sent. It is copied when the message is sent.
@@ -77,7 +79,7 @@ impl<'a> Outgoing<'a> {
     #[inline(always)]
     #[must_use]
     pub fn attach(self, page: Page) -> Self {
-        self.load(Load::Pages(Sheaf::One(page)))
+        self.load(None, Load::Pages(Sheaf::One(page)))
     }
 
     /// Attaches a page of this channel that was frozen ([`Page::freeze`]): as [`Self::attach`], but it stays where it
@@ -99,14 +101,17 @@ impl<'a> Outgoing<'a> {
     /// pages are no payload.
     #[must_use]
     pub fn attach_list(self, mut pages: Vec<Page>) -> Self {
-        self.load(match pages.pop() {
-            None => Load::None,
-            Some(page) if pages.is_empty() => Load::Pages(Sheaf::One(page)),
-            Some(page) => {
-                pages.push(page);
-                Load::Pages(Sheaf::Many(pages))
-            }
-        })
+        self.load(
+            None,
+            match pages.pop() {
+                None => Load::None,
+                Some(page) if pages.is_empty() => Load::Pages(Sheaf::One(page)),
+                Some(page) => {
+                    pages.push(page);
+                    Load::Pages(Sheaf::Many(pages))
+                }
+            },
+        )
     }
 
     /// Attaches a payload that was received in pages ([`Payload::Landed`](crate::Payload::Landed)), on whatever channel
@@ -121,25 +126,25 @@ impl<'a> Outgoing<'a> {
     /// A peer's pages are held with it: who sends on slowly has the peer run out of pages, as who reads slowly does.
     #[must_use]
     pub fn attach_landed(self, payload: impl Into<Arc<Landed>>) -> Self {
-        self.load(Load::Landed(payload.into()))
+        self.load(None, Load::Landed(payload.into()))
     }
 
     /// The same message with this payload. What had been attached before is dropped by itself, not in its place: then
     /// the compiler need not keep all of this in memory.
     #[inline(always)]
-    fn load(self, load: Load<'a>) -> Self {
-        let Self { node, channel, way, control, cargo: Cargo { load: before, token, cookie } } = self;
+    fn load(self, copy: Option<&'a [u8]>, load: Load<'a>) -> Self {
+        let Self { node, channel, way, control, copy: _, cargo: Cargo { load: before, token, cookie } } = self;
         if !matches!(before, Load::None) {
             drop(before);
         }
-        Self { node, channel, way, control, cargo: Cargo { load, token, cookie } }
+        Self { node, channel, way, control, copy, cargo: Cargo { load, token, cookie } }
     }
 
     /// Attaches borrowed private memory. It is copied before [`Self::send`] returns.
     #[inline(always)]
     #[must_use]
     pub fn attach_copy(self, payload: &'a [u8]) -> Self {
-        self.load(Load::Copy(payload))
+        self.load(Some(payload), Load::None)
     }
 
     /// Says where the payload shall land: a token that the receiver has granted.
@@ -191,11 +196,11 @@ impl<'a> Outgoing<'a> {
         if matches!(self.control, Control::Borrowed(control) if control.len() > CONTROL_MAX) {
             return Err(SendError::TooLong);
         }
-        let Self { node, channel, way, control, cargo: Cargo { load, token, cookie } } = self;
+        let Self { node, channel, way, control, copy, cargo: Cargo { load, token, cookie } } = self;
         match way {
             // By itself: what need not be dropped stays in registers. In memory it would be written in two parts, and
             // read as a whole, which has to wait until everything stored before has left this processor.
-            Way::Shared if let Load::Copy(payload) = load => {
+            Way::Shared if let Some(payload) = copy => {
                 let (link, mut others, stat) = node.link_to_wait(channel)?;
                 link.send_private(control, payload, token, cookie, trace, (&mut others, stat))
             }
@@ -211,6 +216,7 @@ impl<'a> Outgoing<'a> {
                 let Some((net, index, mut others, stat)) = node.wire_to_wait(channel) else {
                     return Err(SendError::Closed(CloseReason::Here));
                 };
+                let load = copy.map_or(load, Load::Copy);
                 net.send(index, control, Cargo { load, token, cookie }, (&mut others, stat))
             }
         }

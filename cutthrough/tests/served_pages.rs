@@ -54,11 +54,7 @@ fn a_server_knows_how_a_payload_came(over: Over) {
         rpc::serve_raw(node, TELLS, |request| {
             let receipt = request.receipt();
             let by_reference = receipt.path == Path::Reference;
-            request.reply(&[
-                u32::from(by_reference),
-                u32::from(receipt.copies),
-                u32::try_from(receipt.bytes).unwrap_or(u32::MAX),
-            ]);
+            request.reply(&[u32::from(by_reference), receipt.copies, u32::try_from(receipt.bytes).unwrap_or(u32::MAX)]);
         });
     });
     let client = Client::connect(service(), &server.address, PATIENCE);

@@ -12,6 +12,7 @@ use crate::time::Instant;
 
 /// How the payload of a message travelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[repr(u32)]
 pub enum Path {
     /// There was no payload.
     #[default]
@@ -118,14 +119,16 @@ impl Placement {
 }
 
 /// What happened to one message, as one side saw it.
+// What is asked for after every message is as wide as a word: what was stored in another width than it is loaded in
+// cannot be loaded before all that was stored until then, the message among it, has left the processor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Receipt {
     /// How the payload travelled.
     pub path: Path,
     /// How often each payload byte was copied on its way, both sides together.
-    pub copies: u8,
+    pub copies: u32,
     /// How many processors took part in moving the payload.
-    pub movers: u8,
+    pub movers: u32,
     /// Pulses that this side made; 0 if it moved nothing itself. Of what came over a network these are the frames; its
     /// sender does not know.
     pub pulses: u32,

@@ -70,7 +70,7 @@ pub struct Fetched {
     /// Bytes per second of the streams, one each; none by reference, where nothing moves.
     pub streams: Vec<f64>,
     /// How often a page was copied, from the receipts.
-    pub copies: u8,
+    pub copies: u32,
     /// Pulses of the fetching side, from the receipts.
     pub pulses: u64,
     /// Which pages were fetched and found to be as in the file.

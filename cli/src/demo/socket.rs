@@ -12,7 +12,7 @@ use super::ask::Setup;
 use super::source;
 
 /// Into the kernel, and out of it.
-pub const COPIES: u8 = 2;
+pub const COPIES: u32 = 2;
 
 /// Bytes of a request: the number of a page, or of bytes in each message of a stream; and how many times over the file
 /// is streamed, 0 for a page.

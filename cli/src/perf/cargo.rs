@@ -12,7 +12,7 @@ use cutthrough::NoMemory;
 /// What the receipts of a test said.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    copies: u8,
+    copies: u32,
     pulses_out: u64,
     sent: u64,
     pulses_in: u64,
@@ -62,7 +62,7 @@ impl Tally {
 
     /// How often a payload was copied at most; none if there was no payload.
     #[must_use]
-    pub fn copies(&self) -> Option<u8> {
+    pub fn copies(&self) -> Option<u32> {
         (self.sent + self.read > 0).then_some(self.copies)
     }
 
@@ -159,7 +159,7 @@ fn full(error: NoMemory) -> LaneError {
 mod tests {
     use super::*;
 
-    fn receipt(copies: u8, pulses: u32) -> Receipt {
+    fn receipt(copies: u32, pulses: u32) -> Receipt {
         Receipt { copies, pulses, ..Receipt::default() }
     }
 

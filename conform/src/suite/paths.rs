@@ -10,7 +10,7 @@ use crate::join::landed;
 use crate::{Capability, Join, Pair};
 
 /// Checks path, copies and length of a receipt.
-fn expect(receipt: &Receipt, path: Path, copies: u8, len: usize) {
+fn expect(receipt: &Receipt, path: Path, copies: u32, len: usize) {
     if receipt.path == Path::Wire {
         // Received in place, or copied there, and then out of there, if it is read. A sender copies what may go
         // again, a short payload that waits once more into the frame that it shares, and all into a ring's memory.
@@ -24,7 +24,7 @@ fn expect(receipt: &Receipt, path: Path, copies: u8, len: usize) {
 
 /// The same of a payload that has come and was not read: over a network it was copied exactly if some of it was not
 /// received where it belongs.
-fn expect_came(receipt: &Receipt, path: Path, copies: u8, len: usize) {
+fn expect_came(receipt: &Receipt, path: Path, copies: u32, len: usize) {
     expect(receipt, path, copies, len);
     if receipt.path == Path::Wire {
         assert_eq!((receipt.copies == 0, receipt.copies <= 1), (receipt.placed == receipt.bytes, true), "{receipt:?}");
@@ -195,7 +195,7 @@ fn to_token(
     landing: Landing,
     send: impl FnOnce(&mut crate::Side, Token) -> Receipt + Send,
     path: Path,
-    copies: u8,
+    copies: u32,
 ) -> Payload {
     let path = pair.path(path);
     let token = pair.b.endpoint.grant(pair.b.channel, landing).expect("a token");

@@ -48,7 +48,7 @@ impl Relay {
     }
 
     /// Sends pages on: how often they were copied.
-    fn send_on(&mut self, landed: Arc<Landed>) -> u8 {
+    fn send_on(&mut self, landed: Arc<Landed>) -> u32 {
         let outgoing = self.victim.endpoint.outgoing(self.onward).expect("a slot");
         let receipt = outgoing.attach_landed(landed).send().expect("sent");
         assert_eq!(receipt.path, Path::Wire);

@@ -86,7 +86,7 @@ pub struct Read {
     /// Pulses that this side has made.
     pub pulses: u32,
     /// Copies beyond the two of a cut-through payload.
-    pub extra_copies: u8,
+    pub extra_copies: u32,
 }
 
 /// Where the payload at the front of the staging ring goes.

@@ -53,8 +53,8 @@ impl Lies {
 
     /// How often a payload is copied for that that could go from where it is, at most: where there is no memory left
     /// it is not.
-    pub(super) const fn copies(&self) -> u8 {
-        matches!(self, Self::LaidOut(_)) as u8
+    pub(super) const fn copies(&self) -> u32 {
+        matches!(self, Self::LaidOut(_)) as u32
     }
 }
 

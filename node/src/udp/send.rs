@@ -214,7 +214,7 @@ impl Udp {
         self.send_off(&mut core, index, bytes, started);
         let way = core.net.way(index);
         // What is sealed lies elsewhere. Frames that reach across two runs of pages are copied.
-        let across = u8::from(runs > 1);
+        let across = u32::from(runs > 1);
         let in_place = flights
             .filter(|_| across == 0 && !self.is_sealed())
             .is_some_and(|flights| core.lanes.as_ref().is_some_and(|lanes| lanes.sends_in_place(way.number, &flights)));
@@ -243,18 +243,18 @@ impl Udp {
         self.send_off(&mut core, index, bytes, started);
         let way = core.net.way(index);
         let copies = match is_sole {
-            true => Self::copied_by(way).max(u8::from(runs > 1)).max(laid_out),
+            true => Self::copied_by(way).max(u32::from(runs > 1)).max(laid_out),
             false => 1 + Self::copied_by(way),
         };
         Ok(self.sent(bytes, copies, started, way))
     }
 
     /// A ring's memory is the kernel's: what goes there is copied, unless it lies there.
-    fn copied_by(way: Way) -> u8 {
-        u8::from(way.number > 0)
+    fn copied_by(way: Way) -> u32 {
+        u32::from(way.number > 0)
     }
 
-    fn sent(&self, bytes: usize, copies: u8, started: Instant, way: Way) -> Receipt {
+    fn sent(&self, bytes: usize, copies: u32, started: Instant, way: Way) -> Receipt {
         let bytes = bytes as u64;
         // So few are not timed.
         let finished = clock::timed(bytes);
@@ -336,7 +336,7 @@ impl Udp {
         bytes: &[u8],
         begun: Instant,
         (others, stat): (&mut impl Meanwhile, &Stat),
-    ) -> Result<u8, SendError> {
+    ) -> Result<u32, SendError> {
         let (index, Some(message)) = (loan.index, loan.message) else { return Ok(0) };
         let splices = loan.core.carried.lays();
         let (mut looked, mut relieved, mut last) = (begun, begun, (0, begun));
@@ -353,7 +353,7 @@ impl Udp {
             if loan.core.net.is_done(index, message) {
                 return match loan.core.net.ended(index) {
                     Some(ending) if loan.core.net.peer(index).is_none() => Err(SendError::Closed(reason(ending))),
-                    _ => Ok(u8::from(loan.core.carried.end(&loan.core.spare))),
+                    _ => Ok(u32::from(loan.core.carried.end(&loan.core.spare))),
                 };
             }
             let there = loan.core.net.acknowledged(index, message);
@@ -372,8 +372,8 @@ impl Udp {
                 core.net.lacks(index, message, |begin, end| kept.add(begin, end, bytes));
                 core.net.replace(index, message, Outgoing::Copy(kept));
                 let laid = left > 0 && core.carried.lays_what_is_kept();
-                let again = u8::from(waits && (twice || laid));
-                return Ok(again + u8::from(core.carried.end(&core.spare) || there < bytes.len()));
+                let again = u32::from(waits && (twice || laid));
+                return Ok(again + u32::from(core.carried.end(&core.spare) || there < bytes.len()));
             }
             let now = clock::now();
             // Those before it are taken first, however long that lasts.

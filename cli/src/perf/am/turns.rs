@@ -292,7 +292,7 @@ pub struct Figure {
     /// Operations a second, if they were measured as a stream, or by several threads.
     pub per_s: Option<f64>,
     /// How often a payload was copied.
-    pub copies: Option<u8>,
+    pub copies: Option<u32>,
     /// What it is held against, its nanoseconds, and the ratio.
     pub held: Option<(String, f64, f64)>,
     /// Mean time of an operation, if it was one of a batch.

@@ -68,7 +68,7 @@ impl Link {
         };
         stat.add(Counter::Copies, 1);
         stat.add(Counter::CopiedBytes, u64::from(bytes));
-        let copies = receipt.copies.saturating_add(u8::from(receipt.path != Path::Dropped));
+        let copies = receipt.copies.saturating_add(u32::from(receipt.path != Path::Dropped));
         let (movers, finished) = (receipt.movers.max(1), clock::timed(u64::from(bytes)));
         Ok(Receipt { copies, movers, started, finished, ..receipt })
     }

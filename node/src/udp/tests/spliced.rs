@@ -70,7 +70,7 @@ fn pages_are_copied_or_sealed_where_the_kernel_sends_them_from() {
 }
 
 /// Sends a page and checks what arrives: how often the sender has copied it.
-fn send_page(near: &Udp, far: &Udp, channel: usize, payload: &[u8]) -> u8 {
+fn send_page(near: &Udp, far: &Udp, channel: usize, payload: &[u8]) -> u32 {
     let mut page = near.page(channel, payload.len()).unwrap();
     page[..payload.len()].copy_from_slice(payload);
     page.truncate(payload.len());
