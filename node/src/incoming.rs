@@ -10,6 +10,7 @@ use cutthrough_segment::page::{Landed, Release, Shelf};
 use cutthrough_segment::ring::Control;
 
 use crate::node::ConnectError;
+use crate::parcel::Parcel;
 use crate::shm::link::CloseReason;
 
 /// Names one channel of one endpoint of this process: numbers are re-used, lives are not. To any other endpoint it is a
@@ -141,7 +142,7 @@ pub struct Incoming {
     /// apart: a tag of its own would put the control message at an odd place, and every move of it would stall.
     loaded: Loaded,
     /// Only a message with a payload has one, so that the others stay small and cost no allocation.
-    cargo: Option<Box<Arrived>>,
+    cargo: Parcel,
 }
 
 /// Whether a message has cargo: as wide as what lies beside it.
@@ -153,7 +154,7 @@ enum Loaded {
 }
 
 /// A payload, and what happened to it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Arrived {
     pub(crate) payload: Payload,
     pub(crate) receipt: Receipt,
@@ -180,17 +181,17 @@ impl Incoming {
     pub(crate) const fn by_wire(channel: Channel, control_len: u8, control: Control, by: (Adapter, bool)) -> Self {
         let (adapter, sealed) = by;
         let told = control_len as u32 | (adapter as u32) << ADAPTER | if sealed { SEALED } else { 0 };
-        Self { control, channel, control_len: told, loaded: Loaded::No, cargo: None }
+        Self { control, channel, control_len: told, loaded: Loaded::No, cargo: Parcel::NOTHING }
     }
 
     #[inline(always)]
     pub(crate) const fn new(channel: Channel, control_len: u8, control: Control) -> Self {
-        Self { control, channel, control_len: control_len as u32, loaded: Loaded::No, cargo: None }
+        Self { control, channel, control_len: control_len as u32, loaded: Loaded::No, cargo: Parcel::NOTHING }
     }
 
     #[inline(always)]
-    pub(crate) const fn loaded(channel: Channel, control_len: u8, control: Control, cargo: Box<Arrived>) -> Self {
-        Self { control, channel, control_len: control_len as u32, loaded: Loaded::Yes, cargo: Some(cargo) }
+    pub(crate) const fn loaded(channel: Channel, control_len: u8, control: Control, cargo: Parcel) -> Self {
+        Self { control, channel, control_len: control_len as u32, loaded: Loaded::Yes, cargo }
     }
 
     /// The channel that it came on.
@@ -218,7 +219,7 @@ impl Incoming {
     #[inline]
     #[must_use]
     pub fn payload(&self) -> &Payload {
-        self.cargo.as_ref().map_or(&Payload::None, |cargo| &cargo.payload)
+        self.cargo.get().map_or(&Payload::None, |cargo| &cargo.payload)
     }
 
     /// Bytes of the payload; 0 if there is none or it was dropped.
@@ -226,18 +227,18 @@ impl Incoming {
     #[allow(clippy::cast_possible_truncation, reason = "a payload has at most 1 GiB")]
     #[inline]
     pub fn payload_len(&self) -> usize {
-        self.cargo.as_ref().map_or(0, |cargo| cargo.receipt.bytes as usize)
+        self.cargo.get().map_or(0, |cargo| cargo.receipt.bytes as usize)
     }
 
     /// Takes the payload out: pages are kept beyond the message, until they are dropped.
     #[must_use]
     pub fn take_payload(&mut self) -> Payload {
-        self.cargo.as_mut().map_or(Payload::None, |cargo| std::mem::take(&mut cargo.payload))
+        self.cargo.take_payload()
     }
 
     /// Keeps a payload that was read, in the memory that it was read to, as if it had landed there.
     pub fn hold(&mut self, bytes: Vec<u8>) {
-        if let Some(cargo) = &mut self.cargo {
+        if let Some(cargo) = self.cargo.get_mut() {
             cargo.payload = Payload::Buffer(bytes);
         }
     }
@@ -245,7 +246,7 @@ impl Incoming {
     /// What happened to the message so far, as this side saw it.
     #[must_use]
     pub fn receipt(&self) -> Receipt {
-        self.cargo.as_ref().map_or_else(|| self.bare_receipt(), |cargo| cargo.receipt)
+        self.cargo.get().map_or_else(|| self.bare_receipt(), |cargo| cargo.receipt)
     }
 
     /// What happened to a message without a payload.
@@ -256,8 +257,13 @@ impl Incoming {
         Receipt { adapter, sealed: self.control_len & SEALED != 0, ..Receipt::default() }
     }
 
+    /// Takes all that came with it.
+    pub(crate) fn take_cargo(&mut self) -> Parcel {
+        std::mem::take(&mut self.cargo)
+    }
+
     pub(crate) fn cargo_mut(&mut self) -> Option<&mut Arrived> {
-        self.cargo.as_deref_mut()
+        self.cargo.get_mut()
     }
 }
 

@@ -19,6 +19,7 @@ pub mod incoming;
 pub mod key_file;
 pub mod node;
 pub mod pace;
+mod parcel;
 pub mod process;
 #[cfg_attr(not(test), expect(dead_code, reason = "no door takes rings in yet"))]
 pub mod raw;

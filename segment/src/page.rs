@@ -16,6 +16,10 @@ pub use crate::shelf::{Filled, Release, Shelf, Waker};
 /// no sooner for that, and who only hands it on need not wait for it.
 const SHORT: usize = 1024;
 
+/// Handles of a ground that are kept, at most: for twice as many payloads as come before the ones before them are taken
+/// apart.
+const SPARES: usize = 32;
+
 /// Where pages lie, and where the right to them is given back: shared by all that is lent from there.
 #[derive(Debug)]
 pub struct Ground {
@@ -89,34 +93,34 @@ impl Place {
     }
 }
 
-/// A ground, and one more handle of it that nobody holds at present. To make a handle and to drop it takes a locked
+/// A ground, and more handles of it that nobody holds at present. To make a handle and to drop it takes a locked
 /// instruction each, which waits until the stores before it are seen: longer than a whole message, where these are a
 /// message to another core.
 #[derive(Debug)]
 pub struct Handles {
     ground: Arc<Ground>,
-    spare: Option<Arc<Ground>>,
+    spares: Vec<Arc<Ground>>,
 }
 
 impl Handles {
     /// Handles of this ground.
     #[must_use]
     pub const fn new(ground: Arc<Ground>) -> Self {
-        Self { ground, spare: None }
+        Self { ground, spares: Vec::new() }
     }
 
     /// A handle.
     #[inline]
     #[must_use]
     pub fn take(&mut self) -> Arc<Ground> {
-        self.spare.take().unwrap_or_else(|| Arc::clone(&self.ground))
+        self.spares.pop().unwrap_or_else(|| Arc::clone(&self.ground))
     }
 
     /// Takes a handle back, if it is one of this ground.
     #[inline]
     pub fn give(&mut self, handle: Arc<Ground>) {
-        if self.spare.is_none() && Arc::ptr_eq(&handle, &self.ground) {
-            self.spare = Some(handle);
+        if self.spares.len() < SPARES && Arc::ptr_eq(&handle, &self.ground) {
+            self.spares.push(handle);
         }
     }
 }

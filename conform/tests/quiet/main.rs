@@ -17,7 +17,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use cutthrough::am::{self, Args, Node, Settings};
-use cutthrough::{Channel, Config, Counter, Endpoint, Event, WaitError};
+use cutthrough::{Channel, Config, Counter, Endpoint, Event, Path as Way, WaitError};
 use cutthrough_conform::join::connect;
 use cutthrough_sim::fault::crowd::Crowd;
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -117,6 +117,51 @@ fn a_control_message_allocates_nothing() {
     });
     assert_eq!(counted, 0, "allocations in {ROUND_TRIPS} round trips");
     assert_eq!(allocations::count(|| drop(std::hint::black_box(Box::new(ROUND_TRIPS)))), 1, "the counter counts");
+}
+
+/// What a payload needs was there before: its pages, and the memory that it goes about with.
+#[test]
+fn a_payload_allocates_nothing() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    for way in [Way::CutThrough, Way::Reference, Way::Put] {
+        let [mut a, mut b] = pair();
+        if way == Way::Put {
+            for (endpoint, channel) in [&mut a, &mut b] {
+                assert_eq!(endpoint.post(*channel, 4096, 32), Ok(32));
+            }
+        }
+        let payload = [7; 512];
+        let pass = |from: &mut (Endpoint, Channel), to: &mut (Endpoint, Channel)| {
+            let (endpoint, channel) = from;
+            let sent = if way == Way::Reference {
+                let page = endpoint.page(*channel, payload.len()).expect("a page");
+                endpoint.outgoing(*channel).expect("room").attach(page).send()
+            } else {
+                endpoint.outgoing(*channel).expect("room").attach_copy(&payload).send()
+            };
+            assert_eq!(sent.expect("sent").path, way);
+            loop {
+                if let Some(Event::Message(mut message)) = to.0.poll() {
+                    if way == Way::CutThrough {
+                        let mut into = [0; 512];
+                        to.0.read(&mut message, &mut into).expect("bytes");
+                        assert_eq!(into, payload);
+                    }
+                    return to.0.release(message);
+                }
+            }
+        };
+        let mut round_trips = |rounds| {
+            for _ in 0..rounds {
+                pass(&mut a, &mut b);
+                pass(&mut b, &mut a);
+            }
+        };
+        // The tables of what is lent grow until all pages of the pool are.
+        round_trips(ROUND_TRIPS);
+        let counted = allocations::count(|| round_trips(ROUND_TRIPS));
+        assert_eq!(counted, 0, "allocations in {ROUND_TRIPS} round trips, {way}");
+    }
 }
 
 #[test]

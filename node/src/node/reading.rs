@@ -21,9 +21,8 @@ impl Node {
         let channel = message.channel();
         if matches!(message.payload(), Payload::Landed(_))
             && let Ok((link, ..)) = self.link_to_wait(channel)
-            && let Payload::Landed(landed) = message.take_payload()
         {
-            link.release(landed);
+            link.release(message.take_cargo());
             self.warm(channel);
         }
     }

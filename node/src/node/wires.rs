@@ -17,6 +17,7 @@ use super::others::Others;
 use super::{ConnectError, NET, Node, Seat};
 use crate::clock;
 use crate::incoming::{Channel, Completion, Event, Incoming, Payload};
+use crate::parcel::Parcel;
 use crate::shm::link::{CloseReason, Link, SendError};
 use crate::shm::receive::ReadError;
 use crate::stat::{Cell, Stat};
@@ -385,7 +386,12 @@ fn told_of(told: Told<'_>, stores: &mut Stores, names: &Names, stat: &Stat, seal
             if let Payload::Dropped(refused) = &arrived.payload {
                 Link::count_refused(stat, *refused);
             }
-            Some(Event::Message(Incoming::loaded(channel, message.control_len, control, Box::new(arrived))))
+            Some(Event::Message(Incoming::loaded(
+                channel,
+                message.control_len,
+                control,
+                Parcel::fill(Parcel::memory(), arrived),
+            )))
         }
         Told::Completed(index, cookie) => Some(Event::Completed(Completion { channel: names.get(index)?, cookie })),
     }

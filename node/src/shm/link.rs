@@ -16,7 +16,7 @@ use cutthrough_engine::tune::Tuner;
 use cutthrough_segment::bell::Fence;
 use cutthrough_segment::half::{Own, Peer};
 use cutthrough_segment::map::{Array, OwnArray};
-use cutthrough_segment::page::{Landed, Shelf, Waker};
+use cutthrough_segment::page::{Shelf, Waker};
 use cutthrough_segment::record::{Reader, Writer};
 use cutthrough_segment::ring::{Consumer, Impossible, Producer};
 use cutthrough_segment::stage::Staging;
@@ -32,6 +32,7 @@ use super::send::{Halves, least_lap};
 use super::unmap;
 use crate::clock;
 use crate::incoming::Channel;
+use crate::parcel::Parcel;
 use crate::stat::{Cell, Stat};
 
 /// Most runs of pages of one payload: with a token's two words they fill the run ring.
@@ -429,8 +430,8 @@ impl Link {
 
     /// Takes back a payload that has been used.
     #[inline]
-    pub fn release(&mut self, landed: Landed) {
-        self.traffic.release(landed);
+    pub(crate) fn release(&mut self, parcel: Parcel) {
+        self.traffic.release(parcel);
     }
 
     /// The cookie of a message whose pages may be used again.

@@ -8,7 +8,7 @@ use cutthrough_engine::token::Tokens;
 use cutthrough_segment::bell;
 use cutthrough_segment::half::{Own, Peer};
 use cutthrough_segment::map::{Array, OwnArray};
-use cutthrough_segment::page::{Handles, Landed, Pages, Release, Releases, Shelf, Waker};
+use cutthrough_segment::page::{Handles, Pages, Release, Releases, Shelf, Waker};
 use cutthrough_segment::pool::Pool;
 use cutthrough_segment::record::{Reader, Writer};
 use cutthrough_segment::ring::Impossible;
@@ -17,6 +17,8 @@ use cutthrough_wire::layout::{Line, RECORDS, Sizes};
 use cutthrough_wire::run::Run;
 
 use super::lends::Lends;
+use crate::incoming::Payload;
+use crate::parcel::Parcel;
 
 /// Messages of nothing but frozen pages that may be lent at a time. Of others each has a page of the pool, which is the
 /// bound of those.
@@ -85,7 +87,9 @@ pub(crate) struct Traffic {
     // Where the peer lets us put payloads.
     places: VecDeque<Run>,
     offers: Reader<Array<AtomicU64>>,
-    /// What was given back here, and what lay on the shelf, until the next [`Traffic::tidy`].
+    /// What has been used, until the next [`Traffic::tidy`].
+    read: Vec<Parcel>,
+    /// Where that puts what is given back; empty between two of them.
     released: Vec<Release>,
 }
 
@@ -120,6 +124,7 @@ impl Traffic {
             peer_landing: peer_sizes.landing_pages,
             places: VecDeque::new(),
             offers: Reader::new(peer.free()),
+            read: Vec::new(),
             released: Vec::new(),
         }
     }
@@ -195,29 +200,38 @@ impl Traffic {
         self.holds_back() && (self.returns.room() > 0 || peer.get(Line::Reclaimed) != self.returns.taken())
     }
 
-    /// Takes back a payload that has been used: its pages, at the next [`Traffic::tidy`], and its handle.
-    pub(crate) fn release(&mut self, landed: Landed) {
-        if !landed.belongs_to(&self.shelf) {
-            return;
+    /// Takes back a payload that has been used, for the next [`Traffic::tidy`]: whoever has read it may have an answer
+    /// to send, which goes first.
+    pub(crate) fn release(&mut self, parcel: Parcel) {
+        self.read.push(parcel);
+    }
+
+    /// Takes apart what has been used: pages to be given back, and handles.
+    fn take_apart(&mut self) {
+        for mut parcel in self.read.drain(..) {
+            let Payload::Landed(landed) = parcel.take_payload() else { continue };
+            if !landed.belongs_to(&self.shelf) {
+                continue;
+            }
+            let (ground, releases) = landed.part();
+            let of_peer = match releases {
+                Releases::One(item) => {
+                    self.released.push(item);
+                    matches!(item, Release::Lend { .. })
+                }
+                Releases::Many(items) => {
+                    self.released.extend(items);
+                    false
+                }
+            };
+            if of_peer { self.peer_ground.give(ground) } else { self.landing_ground.give(ground) }
         }
-        let (ground, releases) = landed.part();
-        let of_peer = match releases {
-            Releases::One(item) => {
-                self.released.push(item);
-                matches!(item, Release::Lend { .. })
-            }
-            Releases::Many(items) => {
-                self.released.extend(items);
-                false
-            }
-        };
-        if of_peer { self.peer_ground.give(ground) } else { self.landing_ground.give(ground) }
     }
 
     /// Whether anything waits for [`Traffic::tidy`].
     #[inline]
     pub(crate) fn untidy(&self) -> bool {
-        self.shelf.filled() || !self.released.is_empty()
+        !self.read.is_empty() || self.shelf.filled()
     }
 
     /// Takes back what dropped values have left: whether anything of it was published for the peer. Tickets of payloads
@@ -225,6 +239,7 @@ impl Traffic {
     pub(crate) fn tidy(&mut self, own: &Own, peer: &Peer, unread: &mut Vec<u64>) -> Result<bool, Breach> {
         let mut posted = false;
         if self.untidy() {
+            self.take_apart();
             let mut released = std::mem::take(&mut self.released);
             if self.shelf.filled() {
                 self.shelf.clear(&mut released);

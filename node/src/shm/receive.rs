@@ -14,7 +14,6 @@ mod tests;
 
 use std::collections::VecDeque;
 use std::hint::spin_loop;
-use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 use cutthrough_engine::check::{self, Breach};
@@ -44,6 +43,7 @@ use super::pages::Place;
 use super::send::STAGE_ALIGN;
 use crate::clock;
 use crate::incoming::{Arrived, Incoming, Payload};
+use crate::parcel::Parcel;
 use crate::stat::Stat;
 
 /// Most messages that are taken out of a peer's way while this side waits for somebody. As much as one side may send
@@ -358,7 +358,7 @@ impl Link {
 
     /// Takes the message that [`Link::peek`] has seen, with the payload that [`Link::unload`] has found.
     #[inline(always)]
-    pub(crate) fn take_loaded(&mut self, [word1, ..]: [u64; 3], cargo: Box<Arrived>) -> Incoming {
+    pub(crate) fn take_loaded(&mut self, [word1, ..]: [u64; 3], cargo: Parcel) -> Incoming {
         self.took();
         let [len, ..] = word1.to_le_bytes();
         Incoming::loaded(self.channel, len, self.consumer.take_control(), cargo)
@@ -468,7 +468,7 @@ impl Link {
     /// # Errors
     /// The [`Breach`] of the peer.
     #[inline(always)]
-    pub(crate) fn unload(&mut self, words: [u64; 3], stat: &Stat) -> Result<Option<Box<Arrived>>, Breach> {
+    pub(crate) fn unload(&mut self, words: [u64; 3], stat: &Stat) -> Result<Option<Parcel>, Breach> {
         let header = check::header(words)?;
         // Where nothing is ever untidy it is not reset.
         self.inbox.untidied = self.inbox.untidied.saturating_add(1);
@@ -488,7 +488,7 @@ impl Link {
                 ground.prefetch_read(run.first, bytes);
                 let release = Releases::One(Release::Lend { number: header.name });
                 let landed = Landed::new(ground, Runs::One(run.first, run.count), bytes, release);
-                Ok(Some(Box::write(cargo, Arrived { payload: Payload::Landed(landed), receipt })))
+                Ok(Some(Parcel::fill(cargo, Arrived { payload: Payload::Landed(landed), receipt })))
             }
             (Kind::Put, 1) => {
                 let run = Run::from_word(header.detail);
@@ -499,7 +499,7 @@ impl Link {
                 ground.prefetch_read(first, bytes);
                 let release = Releases::One(Release::Posted { id: run.id });
                 let landed = Landed::new(ground, Runs::One(first, count), bytes, release);
-                Ok(Some(Box::write(cargo, Arrived { payload: Payload::Landed(landed), receipt })))
+                Ok(Some(Parcel::fill(cargo, Arrived { payload: Payload::Landed(landed), receipt })))
             }
             (Kind::PutToken, _) => {
                 let token = token(header.detail, header.name);
@@ -512,14 +512,14 @@ impl Link {
                 ground.prefetch_read(first, bytes);
                 let release = Releases::One(Release::Landing { first, count });
                 let landed = Landed::new(ground, Runs::One(first, count), bytes, release);
-                Ok(Some(Box::write(cargo, Arrived { payload: Payload::Landed(landed), receipt })))
+                Ok(Some(Parcel::fill(cargo, Arrived { payload: Payload::Landed(landed), receipt })))
             }
             (Kind::Staged, _) if self.inbox.front.is_none() => {
                 let began = self.enter(&header, Goes::Reader)?;
                 let (cargo, receipt) = self.cargo(Path::CutThrough, header.payload_len, stat);
                 let receipt = Receipt { started: began, finished: began, ..receipt };
                 let payload = Payload::Arriving(self.arriving(header.payload_len));
-                Ok(Some(Box::write(cargo, Arrived { payload, receipt })))
+                Ok(Some(Parcel::fill(cargo, Arrived { payload, receipt })))
             }
             _ => Ok(None),
         }
@@ -527,11 +527,11 @@ impl Link {
 
     /// A place for a payload that has come this way, and its receipt.
     #[inline(always)]
-    fn cargo(&mut self, path: Path, bytes: u32, stat: &Stat) -> (Box<MaybeUninit<Arrived>>, Receipt) {
+    fn cargo(&mut self, path: Path, bytes: u32, stat: &Stat) -> (Box<Arrived>, Receipt) {
         let bytes = if path == Path::Dropped { 0 } else { u64::from(bytes) };
         stat.add(Counter::PayloadBytesReceived, bytes);
         self.inbox.payload_bytes += bytes;
-        (Box::new_uninit(), Receipt::moved(path, bytes))
+        (Parcel::memory(), Receipt::moved(path, bytes))
     }
 
     /// A message whose payload is where it belongs, or began to come when it says.
@@ -557,7 +557,7 @@ impl Link {
         };
         let (cargo, receipt) = self.cargo(path, header.payload_len, stat);
         let receipt = Receipt { started: began, finished: began, ..receipt };
-        let cargo = Box::write(cargo, Arrived { payload, receipt });
+        let cargo = Parcel::fill(cargo, Arrived { payload, receipt });
         Incoming::loaded(self.channel, header.control_len, control, cargo)
     }
 

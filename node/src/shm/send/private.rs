@@ -28,7 +28,7 @@ pub(super) trait Source {
 }
 
 impl Source for [u8] {
-    #[inline]
+    #[inline(always)]
     fn put(&self, (begin, end): (usize, usize), outbox: &mut Outbox, peer: &Peer, to: u64) {
         outbox.put(peer, to, &self[begin..end]);
     }
@@ -172,6 +172,7 @@ impl Link {
     }
 
     /// Announces a payload that lies in pages of the peer's free queue.
+    #[inline(always)]
     fn publish_put(&mut self, control: Control<'_>, bytes: u32, runs: u16, detail: u64) {
         self.own.set(Line::Taken, self.traffic.taken());
         let control_len = self.place(control);
