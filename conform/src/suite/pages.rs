@@ -49,16 +49,17 @@ pub fn the_free_queue_refills_by_release(join: &dyn Join) {
     pair.b.endpoint.release(message);
 }
 
-/// A payload that lies in pages can be read as often as one likes; its receipt counts the copies as far as it can.
+/// A payload that lies in pages can be read as often as one likes; its receipt counts the copies.
 pub fn a_payload_in_pages_can_be_read_often(join: &dyn Join) {
     let mut pair = join.pair(config(), config());
     assert_eq!(pair.b.endpoint.post(pair.b.channel, 4096, 1), Ok(1));
     assert_eq!(pair.a.send_copy(b"", &pattern(3, 4096), None).path, pair.path(Path::Put));
     let mut message = pair.b.message();
+    let before = message.receipt().copies;
     for _ in 0..300 {
         pair.b.read_checked(&mut message, 3);
     }
-    assert_eq!(message.receipt().copies, 301);
+    assert_eq!(message.receipt().copies, before + 300);
 }
 
 /// Unread private memory that is given back is thrown away, and holds nobody up.
