@@ -212,8 +212,11 @@ fn no_more_calls_run_than_may(over: Over) {
     });
     let busy = || CallError::Failed(Failure::Busy).into();
     assert_eq!(hears.recv_timeout(PATIENCE).expect("an answer"), Err(busy()));
-    let late = client.within(Duration::from_millis(20)).call(WAIT, &1000);
-    assert!(late == Err(busy()) || late == Err(CallError::Late.into()), "{late:?}");
+    let short = Duration::from_millis(20);
+    let late = client.within(short).call(WAIT, &1000);
+    // It may be late before it has left, where others keep the node in use for so long.
+    let not_sent = CallError::NotSent(RequestError::TimedOut(short));
+    assert!([busy(), CallError::Late.into(), not_sent.into()].map(Err).contains(&late), "{late:?}");
     let mut ran = Vec::new();
     let since = Instant::now();
     while poll_all() > 0 {
