@@ -6,16 +6,22 @@ from .process import build, json_lines, single
 TESTS = {"lat": ("p50_ns", "p99_ns"), "rate": ("msgs_per_s",), "bw": ("bytes_per_s",)}
 """The tests of `perf`, and what is taken from the lines of each."""
 
+CONTROL_BYTES = 96
+"""What a control message holds: no longer payload has to have a page of its own to get there with one copy."""
+
 
 class Cutthrough:
     """The program of this repository over shared memory, default settings."""
 
     name = "Cutthrough"
     version = ""
-    how = "cutthrough perf lat, rate and bw with --memory private, pool or reference; default settings"
+    how = (
+        "cutthrough perf lat, rate and bw with --memory private, pool or reference; default settings; up to 96 B, "
+        "private or with one copy, a control message"
+    )
     variants: tuple[Variant, ...] = (
         Variant("private", COPIED, "private"),
-        Variant("pool", ONE_COPY, "pool"),
+        Variant("control message, pool", ONE_COPY, "pool", "up to 96 B a control message, which is copied out, too"),
         Variant("reference", HANDED_OVER, "reference"),
     )
 
@@ -29,12 +35,16 @@ class Cutthrough:
 
     def measure(self, variant: Variant, settings: Settings) -> list[dict]:
         """See Peer."""
+        short = [size for size in settings.sizes if size <= CONTROL_BYTES and variant.use == "pool"]
+        kinds = {"private": short, variant.use: [size for size in settings.sizes if size not in short]}
         cells = []
-        for test, wanted in TESTS.items():
-            words = [test, "--memory", variant.use, "--seconds", str(settings.cell_ms / 1000)]
-            lines = self.perf([*words, "--size", ",".join(map(str, settings.sizes))], settings)
-            for line in (line for line in lines if line.get("test") == test):
-                cells.append({"size": line["size"], **{metric: line[metric] for metric in wanted if metric in line}})
+        for memory, sizes in ((memory, sizes) for memory, sizes in kinds.items() if sizes):
+            for test, wanted in TESTS.items():
+                words = [test, "--memory", memory, "--seconds", str(settings.cell_ms / 1000)]
+                lines = self.perf([*words, "--size", ",".join(map(str, sizes))], settings)
+                for line in (line for line in lines if line.get("test") == test):
+                    taken = {metric: line[metric] for metric in wanted if metric in line}
+                    cells.append({"size": line["size"], **taken})
         return cells
 
     def perf(self, words: list[str], settings: Settings) -> list[dict]:
