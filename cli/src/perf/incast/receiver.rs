@@ -10,13 +10,11 @@ use std::time::{Duration, Instant};
 use cutthrough::{Channel, Config, Counter, Endpoint, Event, Incoming, Payload, SendError};
 use cutthrough_node::sys::datagram::Datagrams;
 
-use super::super::ask::Shape;
-use super::super::case::window;
 use super::super::lane::{LaneError, PATIENCE, on_core};
 use super::super::peer::{Process, open};
 use super::super::way::{Way, own_name};
 use super::{IncastArgs, kernel};
-use crate::args::{Adapter, Memory};
+use crate::args::Adapter;
 use crate::cpu::Pair;
 use crate::failure::Failure;
 use crate::units::Size;
@@ -107,8 +105,8 @@ impl Receiver {
     pub fn open(way: &Way, args: &IncastArgs, size: Size, cores: Pair) -> Result<Self, Failure> {
         let (address, port, limit) = address(way)?;
         let bytes = u32::try_from(size.0).unwrap_or(u32::MAX);
-        // One more than may be on their way: what the program has just been given is not there for the next.
-        let runs = under_way(bytes) + 1;
+        // What a payload lay in is there again before its sender hears that it may send another one.
+        let runs = under_way(bytes);
         let config = Config::default();
         let needed = u64::from(runs + 1) * size.0.next_multiple_of(4096);
         // A ring of AF_XDP has little memory, and each channel that finds a part of it free gets one.
@@ -287,9 +285,14 @@ impl Receiver {
     }
 }
 
-/// Payloads that a sender may have under way: there is a page for each.
+/// Bytes that a sender may have under way in several payloads, and how many those are at most.
+const UNDER_WAY: u32 = 256 << 10;
+const PAYLOADS: u32 = 64;
+
+/// Payloads that a sender may have under way: there is a page for each. Of long ones it is one, as of nodes that answer
+/// the same question: who posts several for each of many senders has memory that is in no cache when its turn comes.
 pub(super) fn under_way(bytes: u32) -> u32 {
-    window(Shape { memory: Memory::Pool, bytes })
+    (UNDER_WAY / bytes.max(1)).clamp(1, PAYLOADS)
 }
 
 /// An address for the receiver, its port, and the bytes that a socket there may hold.
