@@ -187,14 +187,14 @@ impl<T: Copy> Sent<T> {
         // The bits reach as far as anything was sent, so they show the largest number that arrived.
         let shows_all = end <= ack.below.saturating_add(65);
         // Below it is also what the receiver was told not to wait for. If that comes, a range says so.
-        let arrived = |lost: &GivenUp<T>| {
-            if lost.number >= ack.below {
-                ack.has_bit(lost.number)
-            } else {
-                shows_all && (ack.end() <= lost.next || lost.number + 1 == ack.end())
-            }
+        let tells = |lost: &GivenUp<T>| {
+            lost.number >= ack.below || shows_all && (ack.end() <= lost.next || lost.number + 1 == ack.end())
         };
-        self.look_back(&mut acked, reached, arrived, each);
+        // Numbers rise, and where they were given up too: what says nothing of the last says nothing of those before.
+        if self.given_up.back().is_some_and(tells) {
+            let arrived = |lost: &GivenUp<T>| tells(lost) && (lost.number < ack.below || ack.has_bit(lost.number));
+            self.look_back(&mut acked, reached, arrived, each);
+        }
         self.settle(acked.frames, acked.bytes);
         acked
     }
