@@ -7,7 +7,7 @@ TESTS = {"lat": ("p50_ns", "p99_ns"), "rate": ("msgs_per_s",), "bw": ("bytes_per
 """The tests of `perf`, and what is taken from the lines of each."""
 
 CONTROL_BYTES = 96
-"""What a control message holds: no longer payload has to have a page of its own to get there with one copy."""
+"""What a control message holds: a payload of no more needs no page to get there with one copy."""
 
 
 class Cutthrough:

@@ -185,7 +185,13 @@ const LEAST_OF_STREAM: u64 = 100;
 /// keep both ends busy, few enough to stay in a cache.
 #[must_use]
 pub fn window(shape: Shape) -> u32 {
-    ((256 << 10) / shape.bytes.max(1)).clamp(2, 64)
+    few(shape.bytes).max(2)
+}
+
+/// How many payloads of so many bytes make 256 KiB: 64 at most, and one at least.
+#[must_use]
+pub fn few(bytes: u32) -> u32 {
+    ((256 << 10) / bytes.max(1)).clamp(1, 64)
 }
 
 /// How much is measured, by the options.

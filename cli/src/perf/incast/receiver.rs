@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use cutthrough::{Channel, Config, Counter, Endpoint, Event, Incoming, Payload, SendError};
 use cutthrough_node::sys::datagram::Datagrams;
 
+use super::super::case::few;
 use super::super::lane::{LaneError, PATIENCE, on_core};
 use super::super::peer::{Process, open};
 use super::super::way::{Way, own_name};
@@ -285,14 +286,10 @@ impl Receiver {
     }
 }
 
-/// Bytes that a sender may have under way in several payloads, and how many those are at most.
-const UNDER_WAY: u32 = 256 << 10;
-const PAYLOADS: u32 = 64;
-
 /// Payloads that a sender may have under way: there is a page for each. Of long ones it is one, as of nodes that answer
 /// the same question: who posts several for each of many senders has memory that is in no cache when its turn comes.
 pub(super) fn under_way(bytes: u32) -> u32 {
-    (UNDER_WAY / bytes.max(1)).clamp(1, PAYLOADS)
+    few(bytes)
 }
 
 /// An address for the receiver, its port, and the bytes that a socket there may hold.
