@@ -24,7 +24,7 @@ use cutthrough_wire::slot::{CONTROL_MAX, PAYLOAD_MAX};
 
 pub use self::arrival::Story;
 use self::arrival::{Arrival, Coming, Target};
-use self::aside::Aside;
+use self::aside::{Aside, Spare};
 use self::books::{Books, Entry};
 pub use self::reader::Left;
 use super::memory::{Memory, Place, Placing, Want};
@@ -142,8 +142,9 @@ pub(super) struct Inbox<P> {
     lowers: Option<Option<u64>>,
     /// Unasked bytes of all openings so far: what the sender has used up.
     used: u64,
-    /// Bytes aside.
+    /// Bytes aside, and memory for more of them.
     aside: u64,
+    spare: Spare,
     /// Limits as they were last told in a frame that is acknowledged, or found lost.
     told: Limits,
     /// The message for which a reader has lent its memory last.
@@ -203,6 +204,7 @@ impl<P: Place> Inbox<P> {
             lowers: None,
             used: begin,
             aside: 0,
+            spare: Spare::default(),
             told: limits,
             lent: None,
             payload_bytes: 0,
@@ -385,13 +387,19 @@ impl<P: Place> Inbox<P> {
 
     /// Asks for the place of a message whose opening is there. True if it is the guessed one.
     fn ask<M: Memory<Place = P>>(&mut self, number: u64, channel: usize, memory: &mut M) -> bool {
-        let (mut freed, closed) = (0, self.closed);
+        let (mut freed, closed) = (None, self.closed);
         let Some(arrival) = self.arrival(number, Instant::default()) else { return false };
         let Some(opening) = &arrival.opening else { return false };
+        let is_bare = matches!(&arrival.target, Target::Aside(aside) if aside.is_bare());
         let want = Want { bytes: opening.payload, token: opening.token, pages: opening.pages };
         let placing = match closed {
             true => Placing::Refused(Refused::Wrong),
             false => memory.place(channel, &want, self.places_behind(number)),
+        };
+        let aside = if is_bare && matches!(placing, Placing::Reader | Placing::Later) {
+            self.spare.aside(want.bytes)
+        } else {
+            Aside::default()
         };
         let Some(arrival) = self.arrival(number, Instant::default()) else { return false };
         arrival.later = false;
@@ -414,21 +422,19 @@ impl<P: Place> Inbox<P> {
                     copy_in(&mut place, begin as usize, aside.get(begin as usize, end as usize));
                     arrival.copied += end - begin;
                 }
-                freed = aside.len();
             }
-            arrival.target = Target::Place(place);
+            freed = arrival.target.redirect(Target::Place(place));
         } else if arrival.refused.is_some() {
-            if let Target::Aside(aside) = &arrival.target {
-                freed = aside.len();
-            }
-            arrival.target = Target::Away;
+            freed = arrival.target.redirect(Target::Away);
             let more = arrival.granted < want.bytes || arrival.have.bytes() < arrival.granted;
             if more && !arrival.wants_no_more {
                 arrival.wants_no_more = true;
                 self.unwanted.push(number);
             }
+        } else if is_bare {
+            arrival.target = Target::Aside(aside);
         }
-        self.aside -= freed as u64;
+        self.free_aside(freed);
         self.book(number);
         guessed
     }

@@ -149,6 +149,7 @@ impl<M: Memory> Channel<M> {
 
     /// What was needed while there was much to say is given back when nothing was said for a quarter of a silence.
     fn rest(&mut self, now: Instant, silence_ns: u64) {
+        self.inbox.rest(now);
         let (strides, since) = self.calm;
         if strides != self.strides || !self.sent.is_empty() {
             self.calm = (self.strides, now);

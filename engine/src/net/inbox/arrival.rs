@@ -27,6 +27,16 @@ pub(super) enum Target<P> {
     Away,
 }
 
+impl<P> Target<P> {
+    /// Bytes go there from now on: what lay aside before, which its owner is [to count](Inbox::free_aside).
+    pub(super) fn redirect(&mut self, to: Self) -> Option<Aside> {
+        match core::mem::replace(self, to) {
+            Self::Aside(aside) => Some(aside),
+            Self::Place(_) | Self::Reader | Self::Away => None,
+        }
+    }
+}
+
 /// What is known of a message that has not been handed over.
 #[derive(Debug)]
 pub(super) enum Coming<P> {
@@ -172,5 +182,13 @@ impl<P: Place> Inbox<P> {
             Some(Coming::Loaded(arrival)) => Some(arrival),
             _ => None,
         }
+    }
+
+    /// These bytes lie aside no more: the next ones may lie where they did.
+    pub(super) fn free_aside(&mut self, aside: Option<Aside>) {
+        let Some(aside) = aside else { return };
+        self.aside -= aside.len() as u64;
+        // So much may come unasked, and as much again that was asked for.
+        self.spare.keep(aside, 2 * self.allowance);
     }
 }

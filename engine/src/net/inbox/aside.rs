@@ -2,8 +2,14 @@
 
 use alloc::vec::Vec;
 
+use crate::time::Instant;
+
 /// Bytes for which there is room at once where the first ones of a payload lie aside, at most.
 const ROOM_BYTES: usize = 64 << 10;
+/// Bytes of memory that is kept for what comes aside next, at most.
+const SPARE_BYTES: usize = 4 << 20;
+/// Nanoseconds after which that is given back, if none of it was used.
+const UNUSED_NS: u64 = 1_000_000_000;
 
 /// The bytes of a payload from one on that have come, with gaps; those before it are its reader's by now.
 #[derive(Debug, Default)]
@@ -33,20 +39,23 @@ impl Aside {
         &self.bytes[begin - self.begin..end - self.begin]
     }
 
+    /// Whether there is no memory yet.
+    pub(super) const fn is_bare(&self) -> bool {
+        self.bytes.capacity() == 0
+    }
+
     /// Has room for the bytes of the payload before `end`, of which so many may come before more is asked for. False if
     /// there is no memory: how much that is, their sender says, and memory that cannot be had would end the process.
     #[must_use]
     pub(super) fn make_room(&mut self, end: usize, granted: usize) -> bool {
-        let more = end.saturating_sub(self.end());
-        if more <= self.bytes.capacity() - self.bytes.len() {
+        let (has, needed) = (self.bytes.capacity(), end.saturating_sub(self.begin));
+        if needed <= has {
             return true;
         }
-        if self.bytes.capacity() == 0 {
-            let most = granted.saturating_sub(self.begin).min(ROOM_BYTES);
-            return self.bytes.try_reserve_exact(most.max(more)).is_ok();
-        }
         // More than is needed, so that it need not be moved often, unless there is no more.
-        self.bytes.try_reserve(more).is_ok() || self.bytes.try_reserve_exact(more).is_ok()
+        let room = (2 * has).max(ROOM_BYTES).min(granted.saturating_sub(self.begin)).max(needed);
+        let lies = self.bytes.len();
+        self.bytes.try_reserve_exact(room - lies).is_ok() || self.bytes.try_reserve_exact(needed - lies).is_ok()
     }
 
     /// Copies bytes of the payload here, but for those that its reader has. [`make_room`](Self::make_room) comes first.
@@ -80,5 +89,53 @@ impl Aside {
     /// The bytes, and the number of those before them.
     pub(super) fn into_parts(self) -> (usize, Vec<u8>) {
         (self.begin, self.bytes)
+    }
+}
+
+/// Memory in which bytes have lain aside, for those that come next: memory that is new each time costs a page fault for
+/// every page, more than to copy what lies there.
+#[derive(Debug, Default)]
+pub(super) struct Spare {
+    memory: Vec<Vec<u8>>,
+    bytes: usize,
+    /// Whether it was used since that was last asked, and when it was last seen to be.
+    used: bool,
+    seen: Instant,
+}
+
+impl Spare {
+    /// Where a payload of so many bytes may lie, without memory if there is none to spare, or none is worth it.
+    pub(super) fn aside(&mut self, payload: u32) -> Aside {
+        let bytes = if payload as usize >= ROOM_BYTES { self.memory.pop() } else { None };
+        let bytes = bytes.unwrap_or_default();
+        self.bytes -= bytes.capacity();
+        self.used |= bytes.capacity() > 0;
+        Aside { begin: 0, bytes }
+    }
+
+    /// Nothing lies there any more: keeps the memory, as far as that is no more than `most` bytes in all.
+    pub(super) fn keep(&mut self, aside: Aside, most: u64) {
+        let (mut bytes, most) = (aside.bytes, usize::try_from(most).unwrap_or(SPARE_BYTES).min(SPARE_BYTES));
+        let room = bytes.capacity();
+        if room >= ROOM_BYTES && self.bytes + room <= most {
+            bytes.clear();
+            (self.bytes, self.used) = (self.bytes + room, true);
+            self.memory.push(bytes);
+        }
+    }
+
+    /// Bytes of it.
+    #[cfg(test)]
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Gives all of it back, if none was used for a while.
+    pub(super) fn rest(&mut self, now: Instant) {
+        if core::mem::take(&mut self.used) {
+            self.seen = now;
+        } else if self.bytes > 0 && now.saturating_since(self.seen) >= UNUSED_NS {
+            (self.memory, self.bytes) = (Vec::new(), 0);
+        }
     }
 }

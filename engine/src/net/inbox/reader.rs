@@ -38,7 +38,7 @@ impl<P: Place> Inbox<P> {
         let at = self.handed(reading.message)?;
         let arrival = self.arriving.get_mut(at)?;
         let payload = arrival.opening.as_ref()?.payload;
-        let mut freed = 0;
+        let (mut freed, mut given_up) = (None, 0);
         if let Target::Aside(aside) = &mut arrival.target {
             if lend {
                 for (begin, end) in arrival.have.iter() {
@@ -48,19 +48,19 @@ impl<P: Place> Inbox<P> {
                     }
                 }
                 arrival.copied += arrival.have.bytes();
-                freed = aside.len();
-                arrival.target = Target::Reader;
+                freed = arrival.target.redirect(Target::Reader);
                 self.lent = Some(reading.message);
             } else {
                 (arrival.sought, arrival.read) = (true, now);
                 let front = arrival.have.front() as usize;
                 let new = valid.clamp(aside.begin(), front)..front;
                 copy(&mut reading.into[new.clone()], aside.get(new.start, new.end));
-                freed = aside.give_up(front);
+                given_up = aside.give_up(front);
             }
         }
         let front = arrival.have.front();
-        self.aside -= freed as u64;
+        self.aside -= given_up as u64;
+        self.free_aside(freed);
         self.book(reading.message);
         Some((front as usize, front >= payload))
     }
@@ -98,23 +98,20 @@ impl<P: Place> Inbox<P> {
         let position = self.handed(number)?;
         let arrival = &mut self.arriving[position];
         let story = arrival.story();
-        if let Target::Aside(aside) = &arrival.target {
-            self.aside -= aside.len() as u64;
-        }
         let already = matches!(arrival.target, Target::Away);
         if !already {
             self.released += arrival.opening.as_ref().map_or(0, |opening| u64::from(opening.unasked));
             self.payload_bytes += u64::from(arrival.have.front());
         }
-        if arrival.have.front() < story.bytes {
-            arrival.target = Target::Away;
-            if !arrival.wants_no_more {
-                arrival.wants_no_more = true;
-                self.unwanted.push(number);
-            }
+        let whole = arrival.have.front() >= story.bytes;
+        let left = arrival.target.redirect(Target::Away);
+        if !whole && !arrival.wants_no_more {
             // It stays known until the sender has heard of it: see `bury`.
+            arrival.wants_no_more = true;
+            self.unwanted.push(number);
         }
-        let (whole, entry) = (arrival.have.front() >= story.bytes, arrival.entry);
+        let entry = arrival.entry;
+        self.free_aside(left);
         if whole {
             self.arriving.remove(position);
             self.books.change(number, entry, Entry::default());
@@ -138,10 +135,10 @@ impl<P: Place> Inbox<P> {
         let coming = self.window.iter_mut().filter_map(Coming::loaded_mut);
         for arrival in coming.filter(|arrival| !matches!(arrival.target, Target::Away)) {
             let Some(opening) = &arrival.opening else { continue };
-            if let Target::Aside(aside) = &arrival.target {
+            arrival.later = false;
+            if let Some(aside) = arrival.target.redirect(Target::Away) {
                 self.aside -= aside.len() as u64;
             }
-            (arrival.target, arrival.later) = (Target::Away, false);
             if arrival.have.front() < opening.payload && !arrival.wants_no_more {
                 arrival.wants_no_more = true;
                 self.unwanted.push(arrival.number);

@@ -4,6 +4,7 @@ use alloc::collections::VecDeque;
 
 use super::{Inbox, Ready};
 use crate::net::memory::Place;
+use crate::time::Instant;
 
 impl<P: Place> Inbox<P> {
     /// Takes a message for the user.
@@ -27,6 +28,11 @@ impl<P: Place> Inbox<P> {
         }
         self.took(count as u64);
         count
+    }
+
+    /// Lets go of memory that is kept for what comes aside, if none of it was used for a while.
+    pub(in crate::net) fn rest(&mut self, now: Instant) {
+        self.spare.rest(now);
     }
 
     /// Lets go of memory in which nothing lies.

@@ -103,3 +103,49 @@ fn what_came_last_is_expected_to_go_on() {
     inbox.granted(0, 5_000);
     assert_eq!(coming(&inbox), [(0, (3_000, 5_000), true), (1, (1_000, 5_000), true)]);
 }
+
+/// Has a long payload come aside, all of it unasked, and read: where it lay.
+fn lay_aside(inbox: &mut Inbox<Vec<u8>>, number: u64, bytes: u32) -> *const u8 {
+    let limits = Limits { messages: 8, unasked: 0 };
+    let (token, control) = (None, [0; CONTROL_MAX]);
+    let opening = Opening { payload: bytes, unasked: bytes, token, pages: false, limits, control_len: 0, control };
+    inbox.open(number, Box::new(opening), 0, &mut User::Reads, Instant::default()).unwrap();
+    came(inbox, number, 0, bytes as usize);
+    let arrival = inbox.known_now(number).unwrap();
+    let Target::Aside(aside) = &arrival.target else { panic!("{arrival:?}") };
+    let at = aside.get(0, 1).as_ptr();
+    let (now, mut into) = (Instant::default(), alloc::vec![0; bytes as usize]);
+    let read = inbox.read(now, &mut Reading { message: number, into: &mut into }, 0, true);
+    assert_eq!((read, &*into), (Some((bytes as usize, true)), &*alloc::vec![7; bytes as usize]));
+    inbox.forget(number);
+    inbox.limits(true);
+    at
+}
+
+/// Memory in which a long payload lay is used again by the next one, and given back when none has come for a second.
+#[test]
+fn memory_of_what_lay_aside_is_used_again() {
+    const BYTES: u32 = 300_000;
+    let mut inbox: Inbox<Vec<u8>> = Inbox::new(8, 1 << 20, 0);
+    let first = lay_aside(&mut inbox, 0, BYTES);
+    assert_eq!(inbox.spare.bytes(), BYTES as usize);
+    lay_aside(&mut inbox, 1, 1000);
+    assert_eq!(inbox.spare.bytes(), BYTES as usize, "a short one leaves it alone");
+    assert_eq!(lay_aside(&mut inbox, 2, BYTES), first);
+    for (at_ns, bytes) in [(1, BYTES as usize), (900_000_000, BYTES as usize), (1_000_000_001, 0)] {
+        inbox.rest(Instant::from_nanos(at_ns));
+        assert_eq!(inbox.spare.bytes(), bytes, "after {at_ns} ns");
+    }
+}
+
+/// No more of it is kept than may come aside.
+#[test]
+fn no_more_memory_is_kept_than_may_come_aside() {
+    let mut inbox: Inbox<Vec<u8>> = Inbox::new(8, 1 << 20, 0);
+    let allowances = [(1 << 20, 300_000), (150_000, 300_000), (149_999, 0)];
+    for (number, (allowance, kept)) in (0..).zip(allowances) {
+        inbox.allow(allowance);
+        lay_aside(&mut inbox, number, 300_000);
+        assert_eq!(inbox.spare.bytes(), kept, "{allowance} bytes may come unasked");
+    }
+}
