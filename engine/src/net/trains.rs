@@ -138,8 +138,10 @@ pub struct Trains {
     like: Like,
     /// Messages of the train that is brought in, and how long its frames are, if it has several.
     came: (usize, Option<usize>),
-    /// Trains of which the first header is looked at before they are received.
+    /// Trains of which the first header is looked at before they are received; and whether parts of payloads had to be
+    /// put together of the one that is brought in, wherever they went.
     unforeseen: u32,
+    astray: bool,
 }
 
 impl Default for Trains {
@@ -155,6 +157,7 @@ impl Default for Trains {
             like: Like::default(),
             came: (0, None),
             unforeseen: 0,
+            astray: false,
         }
     }
 }
@@ -222,12 +225,13 @@ impl Trains {
         take: impl FnOnce(&mut Self, &mut Net<M>),
     ) -> Came {
         let (misses, hits) = (net.tally().misses, net.tally().hits);
+        self.astray = false;
         if train.bytes > 0 {
             self.came = (0, (train.bytes > train.segment).then_some(train.segment.max(1)));
             take(self, net);
         }
         let missed = net.tally().misses > misses;
-        self.unforeseen = if missed { UNFORESEEN } else { self.unforeseen.saturating_sub(1) };
+        self.unforeseen = if missed || self.astray { UNFORESEEN } else { self.unforeseen.saturating_sub(1) };
         if missed || net.tally().hits > hits {
             let (messages, segment) = self.came;
             self.like.came(messages, segment);
@@ -235,8 +239,8 @@ impl Trains {
         Came::Train
     }
 
-    /// Where the next train will land. After frames that belonged elsewhere the first header is looked at before the
-    /// train is received: that is another call of the kernel, and less than a copy.
+    /// Where the next train will land. After frames that belonged elsewhere, or aside, the first header is looked at
+    /// before the train is received: that is another call of the kernel, and less than a copy.
     fn whats_next<M: Memory, L: Line>(
         &self,
         net: &mut Net<M>,
@@ -330,6 +334,7 @@ impl Trains {
         let scattered = self.plan.bytes();
         // Parts of payloads that will be copied to where they belong, over what has landed there of frames behind them.
         let mut copied: Vec<Named> = Vec::new();
+        let mut astray = false;
         for k in 0..count {
             let (begin, end) = (k * segment, bytes.min((k + 1) * segment));
             let good = aligned && self.is_as_guessed(k, end - begin, guess, &mut message);
@@ -356,11 +361,14 @@ impl Trains {
                 Some(Lying::Gathered(at, len)) => self.gathered.get(at..at + len),
                 Some(Lying::Aside(at, len)) => self.aside.get(at..at + len),
             };
-            copied.extend(lying.and_then(|_| named(head)));
+            let part = lying.and_then(|_| named(head));
+            astray |= part.is_some() && matches!(lying, Some(Lying::Gathered(..)));
+            copied.extend(part);
             let kind = head.and_then(|head| head.get(1));
             self.came.0 += usize::from(k == 0 || kind == Some(&(Kind::Open as u8)));
             aside.push(lying);
         }
+        self.astray = astray;
         // The stretch whose message has got another place than planned.
         let (mut failed, mut k) = (None, 0);
         while let Some(lying) = aside.get(k) {

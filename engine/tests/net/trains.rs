@@ -17,6 +17,8 @@ pub(crate) struct Socket<'a> {
     pub(crate) lies: Option<usize>,
     /// How many the last train had.
     pub(crate) frames: usize,
+    /// How often the first header was asked for.
+    pub(crate) peeked: u64,
 }
 
 impl Line for Socket<'_> {
@@ -27,6 +29,7 @@ impl Line for Socket<'_> {
     }
 
     fn peek(&mut self, head: &mut [u8; HEADER_BYTES]) -> Option<usize> {
+        self.peeked += 1;
         let first = &self.came.first()?.2;
         let bytes = first.len().min(HEADER_BYTES);
         head[..bytes].copy_from_slice(&first[..bytes]);
@@ -140,6 +143,36 @@ fn what_lands_in_the_wrong_place_is_mended() {
     let landed = carry(&mut world, &[(9000, true), (700, true)], &[800, 9000]);
     assert!(landed.misses > 0 && landed.copied > 0, "{landed:?}");
     assert_eq!(landed.copied + landed.placed, 9700);
+}
+
+/// While one payload is read, trains of others come between its own. What has landed in the reader's memory then has to
+/// be put together; so the first header is looked at from then on, and what is of others is received in one piece.
+#[test]
+fn who_reads_beside_others_looks_at_headers_first() {
+    const LEN: usize = 300_000;
+    for channels in [1, 3] {
+        let mut world = World::new(45, Faults::NONE);
+        world.scattered = true;
+        let joined: Vec<_> = (0..channels).map(|_| world.join()).collect();
+        for round in 0..4 {
+            for (seed, &(a, _)) in (10 * round..).zip(&joined) {
+                let cargo = Cargo { load: pattern(seed, LEN), token: None, pages: false, cookie: None };
+                world.nodes[0].net.send(a, b"", Some(cargo)).unwrap();
+            }
+            for _ in 0..channels {
+                let (channel, message) = world.message(1);
+                let ReadyPayload::Arriving(number, _) = message.payload else { panic!("{:?}", message.payload) };
+                let mut into = vec![0; LEN];
+                world.read(1, channel, &mut Reading { message: number, into: &mut into });
+                let of = joined.iter().position(|(_, b)| *b == channel).unwrap();
+                assert!(into == pattern(10 * round + of as u64, LEN), "round {round}, channel {of}");
+            }
+        }
+        world.settle();
+        let placed = world.nodes[1].net.tally().placed_bytes;
+        assert_eq!(world.peeked > 0, channels > 1, "{} looks, {placed} bytes placed", world.peeked);
+        assert!(placed > channels * LEN as u64, "{placed} bytes placed");
+    }
 }
 
 /// What was taken for lost and sent again may come in one train with what was not lost: the second of them lands where

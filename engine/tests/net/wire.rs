@@ -156,8 +156,9 @@ pub(crate) struct World {
     pub(crate) together: bool,
     /// Whether they come as trains, which are scattered before they are looked at.
     pub(crate) scattered: bool,
-    /// How often several came, and were brought in together.
+    /// How often several came, and were brought in together; and how often the first was looked at before.
     pub(crate) runs: u64,
+    pub(crate) peeked: u64,
 }
 
 impl World {
@@ -222,6 +223,7 @@ impl World {
             together: false,
             scattered: false,
             runs: 0,
+            peeked: 0,
         };
         world.nodes[1].net.listen(true);
         world
@@ -376,13 +378,14 @@ impl World {
     ) -> &'a mut [Arrived] {
         let lies = self.chance(self.faults.corrupt).then_some(usize::try_from(self.random % 3000).unwrap());
         let Node { net, trains, .. } = &mut self.nodes[target];
-        let mut socket = Socket { came, at, lies, frames: 0 };
+        let mut socket = Socket { came, at, lies, frames: 0, peeked: 0 };
         let reading = match reading {
             Some((node, channel, reading)) if *node == target => Some((*channel, &mut **reading)),
             _ => None,
         };
         assert_eq!(trains.receive(net, &mut socket, reading), Came::Train, "from {from}");
         self.runs += u64::from(socket.frames > 1);
+        self.peeked += socket.peeked;
         socket.came
     }
 
