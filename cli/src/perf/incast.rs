@@ -42,6 +42,10 @@ pub struct IncastArgs {
     #[arg(long, value_name = "N", value_parser = seconds, default_value_t = 2.0)]
     pub seconds: f64,
 
+    /// Post no pages: read each payload as it comes
+    #[arg(long)]
+    pub unposted: bool,
+
     /// What lies between the senders and the receiver.
     #[command(flatten)]
     pub across: Across,

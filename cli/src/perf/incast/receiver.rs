@@ -84,6 +84,7 @@ pub struct Receiver {
     senders: Process,
     /// The channel of each sender.
     channels: Vec<Channel>,
+    /// Pages posted for each: for so many payloads.
     runs: u32,
     size: usize,
     room: Vec<u8>,
@@ -107,7 +108,7 @@ impl Receiver {
         let (address, port, limit) = address(way)?;
         let bytes = u32::try_from(size.0).unwrap_or(u32::MAX);
         // What a payload lay in is there again before its sender hears that it may send another one.
-        let runs = under_way(bytes);
+        let runs = if args.unposted { 0 } else { under_way(bytes) };
         let config = Config::default();
         let needed = u64::from(runs + 1) * size.0.next_multiple_of(4096);
         // A ring of AF_XDP has little memory, and each channel that finds a part of it free gets one.
@@ -238,7 +239,7 @@ impl Receiver {
         if what == PAYLOAD {
             let landed = matches!(message.payload(), Payload::Landed(_));
             if !landed {
-                // All pages were taken.
+                // All pages were taken, or none is posted.
                 self.endpoint.read(&mut message, &mut self.room)?;
             }
             let receipt = message.receipt();
