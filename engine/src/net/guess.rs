@@ -80,6 +80,14 @@ impl<M: Memory> Net<M> {
         choice.placement == Placement::HeaderCut && began.is_none_or(|placement| placement == Placement::HeaderCut)
     }
 
+    /// How many bytes a message probably has at most whose first ones come next on the channel of a guess: as many as
+    /// the last two had, or whatever fits.
+    pub fn probable(&mut self, guess: Guess) -> usize {
+        let (Guess::Fresh { channel } | Guess::Rest { channel, .. }) = guess;
+        let alike = self.channel(channel).and_then(|channel| channel.inbox.alike());
+        alike.map_or(usize::MAX, |bytes| bytes as usize)
+    }
+
     /// The places that a guess speaks of, one for each message: the rest of a payload, if it is not for a reader, and
     /// those that come next. The first bytes that are meant are those of [`Net::guessed`], then each from its first.
     pub fn landings(&mut self, guess: Guess, reads: bool) -> impl Iterator<Item = &mut M::Place> {

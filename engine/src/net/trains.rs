@@ -279,10 +279,13 @@ impl Trains {
         };
         let reader = reading_of(guess, reading);
         let mut opens = matches!(guess, Guess::Fresh { .. });
+        // Of a place as much as the last messages had, if all had as much: behind that the next one begins.
+        let probable = net.probable(guess);
+        let fresh = |place| front(place, probable);
         let mut places = net.landings(guess, reader.is_some());
         let mut run: Option<&mut [u8]> = match reader {
             Some(reading) => reading.into.get_mut(begin..end),
-            None if opens => places.next().map(front),
+            None if opens => places.next().map(fresh),
             None => places.next().map(|place| place.piece(begin, end - begin)),
         };
         let mut runs = ArrayVec::<&mut [u8], FRAMES>::new();
@@ -296,7 +299,7 @@ impl Trains {
                 runs.push(bytes);
             }
             (first, opens, messages) = (0, true, messages - 1);
-            run = places.next().map(front);
+            run = places.next().map(fresh);
         }
         drop(places);
         let mut parts = ArrayVec::<L::Part<'_>, PARTS>::new();
@@ -334,10 +337,14 @@ impl Trains {
         let scattered = self.plan.bytes();
         // Parts of payloads that will be copied to where they belong, over what has landed there of frames behind them.
         let mut copied: Vec<Named> = Vec::new();
-        let mut astray = false;
+        // Whether a message was opened elsewhere: it may get a place that was planned for one behind it.
+        let (mut astray, mut opened) = (false, false);
         for k in 0..count {
             let (begin, end) = (k * segment, bytes.min((k + 1) * segment));
-            let good = aligned && self.is_as_guessed(k, end - begin, guess, &mut message);
+            let mut good = aligned && self.is_as_guessed(k, end - begin, guess, &mut message);
+            if opened && self.opens(k) {
+                (good, message) = (false, None);
+            }
             let named = |head: Option<&[u8]>| head.and_then(|head| Named::of(head.first_chunk()?));
             let is_copied_over = || {
                 let named = named(self.head(k));
@@ -365,7 +372,9 @@ impl Trains {
             astray |= part.is_some() && matches!(lying, Some(Lying::Gathered(..)));
             copied.extend(part);
             let kind = head.and_then(|head| head.get(1));
-            self.came.0 += usize::from(k == 0 || kind == Some(&(Kind::Open as u8)));
+            let opens = kind == Some(&(Kind::Open as u8));
+            opened |= opens && lying.is_some();
+            self.came.0 += usize::from(k == 0 || opens);
             aside.push(lying);
         }
         self.astray = astray;
@@ -430,6 +439,11 @@ impl Trains {
         self.lying = aside;
     }
 
+    /// Whether the `k`-th frame of the plan opens a message.
+    fn opens(&self, k: usize) -> bool {
+        self.plan.get(k).is_some_and(|planned| planned.head_len > HEADER_BYTES)
+    }
+
     /// The headers from that of the `k`-th frame of the plan on.
     fn head(&self, k: usize) -> Option<&[u8]> {
         self.plan.get(k).and_then(|planned| self.heads.get(planned.head..))
@@ -481,7 +495,7 @@ impl Trains {
         let stretch = self.plan.get(k).and_then(|planned| self.plan.stretch(planned.stretch)).copied();
         let Some(stretch) = stretch.filter(|stretch| stretch.opens() && stretch.frame == k) else { return true };
         let place = net.guessed(Guess::Fresh { channel });
-        place.is_some_and(|(place, _)| front(place).as_ptr().addr() == stretch.at)
+        place.is_some_and(|(place, _)| front(place, usize::MAX).as_ptr().addr() == stretch.at)
     }
 
     /// Copies bytes of a train together that have been scattered by the plan.
@@ -543,9 +557,9 @@ enum Part {
     Pad,
 }
 
-/// The first run of a place.
-fn front<P: Place>(place: &mut P) -> &mut [u8] {
-    if place.is_empty() { &mut [] } else { place.piece(0, usize::MAX) }
+/// The first run of a place, of up to `most` bytes.
+fn front<P: Place>(place: &mut P, most: usize) -> &mut [u8] {
+    if place.is_empty() { &mut [] } else { place.piece(0, most) }
 }
 
 /// The run of a stretch that is no reader's, as long as it has not been given to another message.

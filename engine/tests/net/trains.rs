@@ -1,13 +1,13 @@
 //! Trains that come as they were sent, and otherwise: what is handed over is what was sent, whatever landed where.
 
-use cutthrough_engine::net::Cargo;
 use cutthrough_engine::net::inbox::{Reading, ReadyPayload};
 use cutthrough_engine::net::trains::{Line, TRAIN_BYTES, Train};
+use cutthrough_engine::net::{Cargo, Tally};
 use cutthrough_engine::time::Instant;
 use cutthrough_wire::frame::HEADER_BYTES;
 use proptest::prelude::*;
 
-use super::wire::{Arrived, Faults, World, pattern};
+use super::wire::{Arrived, Faults, World, mix, pattern};
 
 /// What a socket has at one moment: what came first is of the endpoint that asks.
 pub(crate) struct Socket<'a> {
@@ -84,10 +84,14 @@ fn carry(world: &mut World, payloads: &[(usize, bool)], posted: &[usize]) -> Lan
     for (number, &(len, pages)) in payloads.iter().enumerate() {
         while let Some(&(len, pages)) = payloads.get(sent) {
             let cargo = Cargo { load: pattern(sent as u64, len), token: None, pages, cookie: None };
-            if world.nodes[0].net.send(a, b"", Some(cargo)).is_err() {
+            if world.nodes[0].net.send(a, b"", Some(cargo)).is_ok() {
+                sent += 1;
+            } else if sent > number {
                 break;
+            } else {
+                // All have come, and it has not heard of that yet.
+                world.step(None);
             }
-            sent += 1;
         }
         match world.message(1).1.payload {
             ReadyPayload::Landed(place, story) => {
@@ -134,6 +138,34 @@ fn each_message_of_a_train_lands_in_its_place() {
     let landed = carry(&mut world, &[(3000, true); 200], &[3000; 200]);
     assert!(landed.hits > 5 * landed.misses, "{landed:?}");
     assert_eq!(landed.copied + landed.placed, 600_000);
+}
+
+/// Places are longer than what comes, as pages are: what has landed behind a short message, where another one would
+/// have gone on, is put together from there before anything is copied to where it lay.
+#[test]
+fn short_messages_for_long_places_are_taken_as_they_come() {
+    for (seed, longest) in (0..40).flat_map(|seed| [(seed, 400), (seed, 1400), (seed, 4000)]) {
+        let mut world = World::new(seed, Faults::NONE);
+        let len = |at| 1 + usize::try_from(mix(seed + at) % longest).unwrap();
+        let payloads: Vec<_> = (0..300).map(|at| (len(at), true)).collect();
+        let landed = carry(&mut world, &payloads, &[4096; 300]);
+        assert_eq!(landed.copied + landed.placed, landed.bytes, "{landed:?}");
+        let tallies: Vec<_> = world.nodes.iter().map(|node| *node.net.tally()).collect();
+        let forged_or_lost = |tally: &Tally| tally.forged + tally.frames_lost + tally.unplaced;
+        assert!(tallies.iter().all(|tally| forged_or_lost(tally) == 0), "seed {seed}, {longest}: {tallies:?}");
+    }
+}
+
+/// As many bytes as the last two messages had will the next one have, too, however long its place is.
+#[test]
+fn what_is_as_long_as_before_lands_in_its_place() {
+    for bytes in [100, 1000, 3000] {
+        let mut world = World::new(46, Faults::NONE);
+        let landed = carry(&mut world, &[(bytes, true); 300], &[4096; 300]);
+        // The first ones, as many as may be on their way, come before anything is known.
+        assert!(landed.misses < 80 && landed.hits > 3 * landed.misses, "{bytes} bytes: {landed:?}");
+        assert_eq!(landed.copied + landed.placed, 300 * bytes as u64);
+    }
 }
 
 /// A place that is too short for its message is passed over: its bytes are copied from there, and counted.
