@@ -4,7 +4,7 @@
 mod veth;
 
 use cutthrough_conform::Join as _;
-use cutthrough_conform::suite::paths::a_stream_is_placed;
+use cutthrough_conform::suite::paths::{a_stream_is_placed, a_stream_of_pages_is_placed};
 use veth::Veth;
 
 mod ethernet {
@@ -19,14 +19,17 @@ mod jumbo {
     cutthrough_conform::suite!(Veth(9000, "udp"); control, paths, tokens);
 }
 
-/// Messages of one frame, and of several: what follows the first in a train lands like the first.
+/// Messages of one frame, and of several, as long as their pages and shorter: what follows the first in a train lands
+/// like the first.
 #[test]
 fn messages_that_share_trains_land_where_they_belong() {
-    for (mtu, len) in [(1500, 4096), (1500, 8192), (1500, 64 << 10), (9000, 8192), (9000, 64 << 10)] {
+    let lens = [(1500, 1000), (1500, 3000), (1500, 4096), (1500, 8192), (1500, 64 << 10)];
+    for (mtu, len) in lens.into_iter().chain([(9000, 3000), (9000, 8192), (9000, 20_000), (9000, 64 << 10)]) {
         let veth = Veth(mtu, "udp");
         if veth.skips_all() {
             return;
         }
-        assert!(a_stream_is_placed(&veth, len), "MTU {mtu}, {len} bytes");
+        assert!(a_stream_is_placed(&veth, len), "MTU {mtu}, {len} bytes, posted");
+        assert!(a_stream_of_pages_is_placed(&veth, len), "MTU {mtu}, {len} bytes, by reference");
     }
 }

@@ -397,26 +397,45 @@ pub fn streams_of_many_lengths(join: &dyn Join) {
 }
 
 /// Whether more than half of the bytes of 128 payloads of `len` bytes, which were sent one behind the other before
-/// anybody looked, were received where they belong, and some payloads without any copy, by their receipts: in one of
-/// five streams, because on a busy machine no train may be like the last.
+/// anybody looked, were received where they belong, in pages that are posted, and some payloads without any copy, by
+/// their receipts: in one of five streams, because on a busy machine no train may be like the last.
 ///
 /// # Panics
 /// If one of them does not land in its place, or its receipt contradicts itself.
 pub fn a_stream_is_placed(join: &dyn Join, len: usize) -> bool {
+    is_placed(join, len, true)
+}
+
+/// The same of payloads that lie in pages of the sender's, for which none is posted: they land in pages of the
+/// receiver's.
+///
+/// # Panics
+/// As of [`a_stream_is_placed`].
+pub fn a_stream_of_pages_is_placed(join: &dyn Join, len: usize) -> bool {
+    is_placed(join, len, false)
+}
+
+fn is_placed(join: &dyn Join, len: usize, posted: bool) -> bool {
     (0..5).any(|_| {
-        let (placed, whole) = placed_of_a_stream(join, len);
-        placed > 64 * len as u64 && whole > 0
+        let (placed, whole) = placed_of_a_stream(join, len, posted);
+        placed > 64 * len as u64 && (whole > 0 || !posted)
     })
 }
 
 /// Bytes that were received where they belong, and payloads that nobody has copied.
-fn placed_of_a_stream(join: &dyn Join, len: usize) -> (u64, u32) {
+fn placed_of_a_stream(join: &dyn Join, len: usize, posted: bool) -> (u64, u32) {
     const MESSAGES: u32 = 128;
     let wide = || Config { landing_bytes: 64 << 20, ..Config::default() };
     let mut pair = join.pair(wide(), wide());
-    assert_eq!(pair.b.endpoint.post(pair.b.channel, len, MESSAGES), Ok(MESSAGES));
+    if posted {
+        assert_eq!(pair.b.endpoint.post(pair.b.channel, len, MESSAGES), Ok(MESSAGES));
+    }
     for number in 0..u64::from(MESSAGES) {
-        pair.a.send_copy(b"", &pattern(number, len), None);
+        if posted {
+            pair.a.send_copy(b"", &pattern(number, len), None);
+        } else {
+            pair.a.send_pages(b"", number, &[len], None);
+        }
     }
     let (mut placed, mut whole) = (0, 0);
     for number in 0..u64::from(MESSAGES) {

@@ -11,6 +11,7 @@ use cutthrough_engine::token::{Refused, Token, Tokens};
 use cutthrough_segment::map::{MapError, Mapping};
 use cutthrough_segment::page::{Filled, Ground, Landed, Page, Pages, Release, Releases, Runs, Shelf, Waker};
 
+use super::ahead::Ahead;
 use super::door::{Core, Udp};
 use super::lanes::pools::Pooled;
 use super::line::receipt;
@@ -94,7 +95,7 @@ pub(crate) struct Store {
     flights: Option<Arc<Flights>>,
     pub(super) landing: Option<(Pages, Arc<Ground>)>,
     /// Whether that lies in the memory of a ring.
-    in_ring: bool,
+    pub(super) in_ring: bool,
     /// Posted runs that wait, in order; all that were, by their numbers, and the numbers that no run has any more.
     pub(super) free: VecDeque<Spot>,
     pub(super) posted: Vec<Option<Posted>>,
@@ -105,6 +106,8 @@ pub(crate) struct Store {
     /// Pages in which a payload lands that will probably carry a token. What a token names is not touched before the
     /// token is checked: if it is good, these pages take the place of those that were set aside for it.
     guess: Option<Spot>,
+    /// The same for those that will probably carry none, and have nothing posted.
+    pub(super) ahead: Ahead,
     /// Whether frames may land in what is guessed at any time: then it is not given to others.
     pub(super) held: bool,
     /// What came back.
@@ -143,6 +146,7 @@ impl Store {
             tokens: Tokens::new(seed),
             granted: VecDeque::new(),
             guess: None,
+            ahead: Ahead::default(),
             held: false,
             items: Vec::new(),
             kept: KeptBytes::default(),
@@ -225,8 +229,11 @@ impl Store {
             return Some(page);
         }
         // Memory for guesses is the first to go.
-        self.guess.take_if(|_| !self.held)?;
+        if self.held || !(self.ahead.give_way() | self.guess.take().is_some()) {
+            return None;
+        }
         self.tidy();
+        self.ahead.ran_short();
         self.landing.as_mut()?.0.take(bytes)
     }
 
@@ -234,6 +241,10 @@ impl Store {
     /// that come back. If these will never be enough, whoever reads it says where it goes: nobody would get it, and
     /// nothing behind it.
     fn land_or_read<'a>(&mut self, bytes: usize, behind: impl Iterator<Item = &'a Spot>) -> Placing<Spot> {
+        self.expect_pages(Some(bytes));
+        if let Some(spot) = self.take_ahead(bytes) {
+            return Placing::Guessed(spot);
+        }
         match self.landing(bytes) {
             Some(page) => Placing::Here(Spot::Pages(page, bytes)),
             None if self.may_land(bytes, behind) => Placing::Later,
@@ -248,7 +259,8 @@ impl Store {
         let got = behind.filter(|spot| matches!(spot, Spot::Pages(..))).map(Spot::pages);
         let named = self.tokens.places().map(Spot::pages).chain(got).sum::<u64>();
         let kept = named + self.pages_posted_again();
-        let stays = named + self.free.iter().chain(&self.guess).map(Spot::pages).sum::<u64>();
+        let guessed = self.guess.iter().chain(&self.ahead.runs);
+        let stays = named + self.free.iter().chain(guessed).map(Spot::pages).sum::<u64>();
         let wanted = bytes.div_ceil(self.page_bytes as usize) as u64;
         kept + wanted <= u64::from(self.landing_pages) && stays < u64::from(landing.lent())
     }
@@ -288,7 +300,7 @@ impl Store {
     /// there.
     pub(super) fn retire(&mut self) -> (Arc<Shelf>, Vec<u64>) {
         self.retired = true;
-        let memory = (self.landing.take(), self.pool.take(), self.guess.take());
+        let memory = (self.landing.take(), self.pool.take(), self.guess.take(), std::mem::take(&mut self.ahead));
         let pages = if memory.0.is_some() { u64::from(self.landing_pages) } else { 0 }
             + if memory.1.is_some() { u64::from(self.pool_pages) } else { 0 };
         // What lies in a ring's memory stays there, and the next channel may have it at once.
@@ -336,6 +348,9 @@ impl Store {
             }
         }
         self.items = items;
+        if came {
+            self.ahead.came_back();
+        }
         came
     }
 
@@ -444,7 +459,10 @@ impl Memory for Stores {
             Some(spot) if first => Placing::Guessed(spot),
             Some(spot) => Placing::Here(spot),
             None if want.pages => store.land_or_read(bytes, behind),
-            None => Placing::Reader,
+            None => {
+                store.expect_pages(None);
+                Placing::Reader
+            }
         }
     }
 
@@ -462,7 +480,13 @@ impl Memory for Stores {
                     if store.free.is_empty() {
                         store.tidy();
                     }
-                    free = Some(store.free.iter_mut());
+                    let runs = if store.free.is_empty() {
+                        store.lay_out();
+                        &mut store.ahead.runs
+                    } else {
+                        &mut store.free
+                    };
+                    free = Some(runs.iter_mut());
                 }
             }
         }
@@ -536,6 +560,7 @@ impl Core {
             store.shelf.unlist();
             store.back.unlist();
             came |= store.tidy();
+            store.ahead.turn_over();
             for number in std::mem::take(&mut store.unread) {
                 self.net.forget(channel, number);
             }

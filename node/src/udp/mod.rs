@@ -30,6 +30,7 @@
 //! the socket, the clock and the lock.
 
 pub mod address;
+mod ahead;
 mod attendant;
 mod batches;
 pub mod calls;
