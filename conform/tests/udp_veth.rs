@@ -4,7 +4,7 @@
 mod veth;
 
 use cutthrough_conform::Join as _;
-use cutthrough_conform::suite::paths::{a_stream_is_placed, a_stream_of_pages_is_placed};
+use cutthrough_conform::suite::paths::{a_stream_is_placed, a_stream_of_pages_is_placed, forged_and_unplaced};
 use veth::Veth;
 
 mod ethernet {
@@ -31,5 +31,17 @@ fn messages_that_share_trains_land_where_they_belong() {
         }
         assert!(a_stream_is_placed(&veth, len), "MTU {mtu}, {len} bytes, posted");
         assert!(a_stream_of_pages_is_placed(&veth, len), "MTU {mtu}, {len} bytes, by reference");
+    }
+}
+
+/// A payload that takes several posted runs takes places in which others of its train have landed.
+#[test]
+fn what_lands_elsewhere_comes_once() {
+    for (mtu, posted) in [(1500, true), (1500, false), (9000, true), (9000, false)] {
+        let veth = Veth(mtu, "udp");
+        if veth.skips_all() {
+            return;
+        }
+        assert_eq!(forged_and_unplaced(&veth, posted), [0, 0], "MTU {mtu}, posted: {posted}");
     }
 }

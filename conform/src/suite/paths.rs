@@ -6,7 +6,8 @@ use cutthrough::{Config, Counter, Landing, PAYLOAD_MAX, PageSize, Path, Payload,
 
 use super::config;
 use crate::bytes::{SIZES, check, pattern};
-use crate::join::landed;
+use crate::join::{keep_house, landed};
+use crate::random::Random;
 use crate::{Capability, Join, Pair};
 
 /// Checks path, copies and length of a receipt.
@@ -448,4 +449,45 @@ fn placed_of_a_stream(join: &dyn Join, len: usize, posted: bool) -> (u64, u32) {
         whole += u32::from(receipt.copies == 0);
     }
     (placed, whole)
+}
+
+/// Sends payloads of all lengths, from pages and from private memory, sixteen before anybody looks, to who has pages
+/// posted or not: many land where they do not belong. How many frames were taken for forged, and for how many there was
+/// no place.
+///
+/// # Panics
+/// If one of them does not arrive as it was sent.
+pub fn forged_and_unplaced(join: &dyn Join, posted: bool) -> [u64; 2] {
+    const AT_ONCE: u64 = 16;
+    const LONGEST: [u64; 4] = [100, 4000, 8000, 20_000];
+    let mut pair = join.pair(Config::default(), Config::default());
+    if posted {
+        assert_eq!(pair.b.endpoint.post(pair.b.channel, 8192, 64), Ok(64));
+    }
+    for (round, (longest, mix)) in (0..).zip((0..60).map(|round| (LONGEST[round / 3 % 4], round % 3))) {
+        let mut random = Random(round);
+        // Of one length, of two, of all.
+        let mut len = || match mix {
+            0 => longest,
+            1 => 1 + longest / (1 + u64::from(random.below(5) == 0)),
+            _ => 1 + random.below(longest),
+        };
+        let numbers = AT_ONCE * round..AT_ONCE * (round + 1);
+        let payloads: Vec<_> = numbers.map(|number| (number, usize::try_from(len()).expect("short"))).collect();
+        for &(number, len) in &payloads {
+            if number % 7 < 5 {
+                pair.a.send_pages(b"", number, &[len], None);
+            } else {
+                pair.a.send_copy(b"", &pattern(number, len), None);
+            }
+        }
+        for &(number, len) in &payloads {
+            while pair.a.endpoint.poll().is_some() {}
+            let mut message = pair.b.message();
+            assert_eq!(message.payload_len(), len);
+            pair.b.read_checked(&mut message, number);
+        }
+    }
+    keep_house(&mut pair.b.endpoint, |event| panic!("{event:?}"));
+    [Counter::FramesForged, Counter::FramesUnplaced].map(|counter| pair.b.endpoint.counter(counter))
 }

@@ -337,12 +337,12 @@ impl Trains {
         let scattered = self.plan.bytes();
         // Parts of payloads that will be copied to where they belong, over what has landed there of frames behind them.
         let mut copied: Vec<Named> = Vec::new();
-        // Whether a message was opened elsewhere: it may get a place that was planned for one behind it.
-        let (mut astray, mut opened) = (false, false);
+        // Whether there are any: their message may get a place that was planned for one behind it.
+        let mut astray = false;
         for k in 0..count {
             let (begin, end) = (k * segment, bytes.min((k + 1) * segment));
             let mut good = aligned && self.is_as_guessed(k, end - begin, guess, &mut message);
-            if opened && self.opens(k) {
+            if astray && self.opens(k) {
                 (good, message) = (false, None);
             }
             let named = |head: Option<&[u8]>| head.and_then(|head| Named::of(head.first_chunk()?));
@@ -372,9 +372,7 @@ impl Trains {
             astray |= part.is_some() && matches!(lying, Some(Lying::Gathered(..)));
             copied.extend(part);
             let kind = head.and_then(|head| head.get(1));
-            let opens = kind == Some(&(Kind::Open as u8));
-            opened |= opens && lying.is_some();
-            self.came.0 += usize::from(k == 0 || opens);
+            self.came.0 += usize::from(k == 0 || kind == Some(&(Kind::Open as u8)));
             aside.push(lying);
         }
         self.astray = astray;
