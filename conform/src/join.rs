@@ -57,6 +57,11 @@ pub trait Join {
         false
     }
 
+    /// Whether what crosses it may be damaged on the way.
+    fn damages(&self) -> bool {
+        false
+    }
+
     /// Why nothing can be joined here at all, on this machine or by this user, if it is so.
     fn missing(&self) -> Option<String> {
         None

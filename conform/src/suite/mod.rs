@@ -86,7 +86,8 @@ macro_rules! suite {
                 a_list_waits_for_room, the_longest_payload,
                 too_many_small_pages_are_passed_over, put_from_the_free_queue, put_into_several_runs, put_by_token,
                 copied_by_token_into_pages, copied_by_token_into_pages_by_the_sender, fetched_by_token_into_memory,
-                cut_through, cut_through_by_token, every_page_size, every_policy, streams_of_many_lengths });
+                cut_through, cut_through_by_token, every_page_size, every_policy, streams_of_many_lengths,
+                what_lands_elsewhere_is_not_forged });
     };
     (@pages $join:expr) => {
         $crate::suite!(@tests $join;

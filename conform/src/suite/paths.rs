@@ -491,3 +491,14 @@ pub fn forged_and_unplaced(join: &dyn Join, posted: bool) -> [u64; 2] {
     keep_house(&mut pair.b.endpoint, |event| panic!("{event:?}"));
     [Counter::FramesForged, Counter::FramesUnplaced].map(|counter| pair.b.endpoint.counter(counter))
 }
+
+/// What has landed where it does not belong is taken in all the same, and not for what others have sent.
+///
+/// # Panics
+/// If that is not so.
+pub fn what_lands_elsewhere_is_not_forged(join: &dyn Join) {
+    for posted in [true, false] {
+        let [forged, _] = forged_and_unplaced(join, posted);
+        assert!(forged == 0 || join.damages(), "{forged} frames, posted: {posted}");
+    }
+}

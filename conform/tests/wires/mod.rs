@@ -16,6 +16,7 @@ const HOST: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 pub(crate) struct Wires {
     host: Host,
     keys: Option<Arc<Keys>>,
+    damages: bool,
     next: AtomicU16,
 }
 
@@ -24,7 +25,8 @@ impl Wires {
     pub(crate) fn new(wire: Wire) -> Self {
         // A check sum finds most of what has changed, a seal all of it.
         let keys = (wire.corrupts > 0.0).then(|| Arc::new(Keys::Shared(SharedKey::from_bytes([7; 32]))));
-        Self { host: Network::new(1, wire).host(HOST), keys, next: AtomicU16::new(2000) }
+        let damages = wire.corrupts + wire.truncates > 0.0;
+        Self { host: Network::new(1, wire).host(HOST), keys, damages, next: AtomicU16::new(2000) }
     }
 }
 
@@ -35,6 +37,10 @@ impl Join for Wires {
 
     fn crosses_wire(&self) -> bool {
         true
+    }
+
+    fn damages(&self) -> bool {
+        self.damages
     }
 
     fn config(&self, config: Config) -> Config {

@@ -87,6 +87,7 @@ impl Core {
             self.greet();
         }
         if self.lanes.is_some() {
+            self.take_ring_in();
             self.wake();
             let reading = reading.as_mut().map(|(channel, reading)| (*channel, &mut **reading));
             any = self.take_rings(reading);

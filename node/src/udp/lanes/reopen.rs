@@ -4,9 +4,10 @@
 //! is gone, or was made anew; or that its XDP program was taken off the interface. Frames go by the socket from then
 //! on. The attendant opens the ring again: its thread stays in the network namespace in which the endpoint was opened,
 //! wherever the application's threads are. It does so without the lock, because the kernel takes its time; first after
-//! 50 ms, then after twice as long each time, 5 s at most, for as long as the endpoint lives. A payload is copied out
-//! of a ring that has come back, though the one before it may have placed payloads: channels may have their memory from
-//! that one.
+//! 50 ms, then after twice as long each time, 5 s at most, for as long as the endpoint lives. Whoever has the lock then
+//! takes the ring in: a call that reads has it for as long as it waits, and the frames that it waits for may go by that
+//! ring already. A payload is copied out of a ring that has come back, though the one before it may have placed
+//! payloads: channels may have their memory from that one.
 //!
 //! In the same way a ring from which payloads are copied is exchanged for one that can cut their headers off, where
 //! that shall be tried. There is one socket at a queue and one program at an interface, and the kernel takes some tens
@@ -15,7 +16,8 @@
 use std::io;
 use std::net::SocketAddrV4;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use cutthrough_engine::net::placing::Means;
@@ -44,17 +46,32 @@ const PATIENCE: Duration = Duration::from_millis(250);
 /// Nothing is due.
 const NEVER: u64 = u64::MAX;
 
-/// When a ring is to be opened again: told under the lock, and read by the attendant without it.
+/// When a ring is to be opened again: told under the lock, and read by the attendant without it. And one that it has
+/// opened, the other way round.
 #[derive(Debug)]
 pub(in super::super) struct Due {
     at: AtomicU64,
     /// Ends the attendant's nap.
     kick: OwnedFd,
+    opened: Mutex<Option<(Adapter, Opened)>>,
+    /// Whether there is one.
+    is_opened: AtomicBool,
 }
 
 impl Due {
     pub(in super::super) const fn new(kick: OwnedFd) -> Self {
-        Self { at: AtomicU64::new(NEVER), kick }
+        Self { at: AtomicU64::new(NEVER), kick, opened: Mutex::new(None), is_opened: AtomicBool::new(false) }
+    }
+
+    fn bring(&self, adapter: Adapter, opened: Opened) {
+        *self.opened.lock().unwrap_or_else(PoisonError::into_inner) = Some((adapter, opened));
+        self.is_opened.store(true, Ordering::Release);
+    }
+
+    #[cold]
+    fn take(&self) -> Option<(Adapter, Opened)> {
+        self.is_opened.store(false, Ordering::Relaxed);
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     fn set(&self, at: Option<Instant>) {
@@ -79,7 +96,8 @@ impl Due {
 pub(super) struct Gone {
     /// Why it was given up.
     why: String,
-    /// When it is opened again, and nanoseconds after which it is tried the next time.
+    /// When it is opened again, which is never while the attendant does that; and nanoseconds after which it is tried
+    /// the next time.
     at: Instant,
     pause: u64,
     /// Whether it was lost. If not, it is exchanged for another one, and here until it is closed.
@@ -142,9 +160,8 @@ pub(in super::super) fn reopen(shared: &Shared) {
     while shared.due.left() == 0 {
         let order = shared.lock().lanes.as_mut().and_then(|lanes| lanes.order(clock::now()));
         let Some(order) = order else { return };
-        let adapter = order.adapter;
-        let opened = order.open();
-        shared.lock().ring_is_back(adapter, opened);
+        shared.due.bring(order.adapter, order.open());
+        shared.lock().take_ring_in();
     }
 }
 
@@ -243,7 +260,10 @@ impl Lanes {
     fn order(&mut self, now: Instant) -> Option<Order> {
         let at = self.gone.iter().position(|gone| gone.as_ref().is_some_and(|gone| gone.at <= now))?;
         let adapter = ADAPTERS[at + 1];
-        let ring = self.gone[at].as_mut().and_then(|gone| gone.exchanged.take());
+        let gone = self.gone[at].as_mut()?;
+        gone.at = Instant::from_nanos(NEVER);
+        let ring = gone.exchanged.take();
+        self.tell_due();
         let exchanged = ring.map(|ring| (ring, self.lots.as_ref().and_then(Lots::wanted)));
         match again(&self.sockets) {
             Ok(sockets) => {
@@ -291,10 +311,18 @@ impl Lanes {
 }
 
 impl Core {
-    /// A ring was opened again, or could not be.
-    fn ring_is_back(&mut self, adapter: Adapter, opened: Opened) {
+    /// Takes a ring in that the attendant has opened, or why it could not, if it has done either.
+    #[inline]
+    pub(in super::super) fn take_ring_in(&mut self) {
+        if self.lanes.as_ref().is_some_and(|lanes| lanes.due.is_opened.load(Ordering::Acquire)) {
+            self.ring_is_back();
+        }
+    }
+
+    fn ring_is_back(&mut self) {
         let now = clock::now();
         let Some(lanes) = self.lanes.as_mut() else { return };
+        let Some((adapter, opened)) = lanes.due.take() else { return };
         if lanes.put_back(now, adapter, opened) {
             for (way, most) in lanes.limits() {
                 self.net.limit_way(way, most);

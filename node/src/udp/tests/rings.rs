@@ -222,6 +222,25 @@ fn a_ring_whose_program_is_taken_away_is_lost() {
     }
 }
 
+/// A call that reads has the lock for as long as it waits, perhaps for what goes by the ring that has come back.
+#[test]
+fn a_ring_comes_back_to_who_has_the_lock() {
+    let Some(wire) = Wire::make(1500) else { return };
+    let (near, _far, _) = across_with(&wire, Ways::Xdp, &Config::default());
+    near.shared.lock().give_up(PLACING, &std::io::Error::other("a test"));
+    let begun = Instant::now();
+    // While the attendant opens it, nothing else is to be opened.
+    while near.shared.due.left() < u64::MAX {
+        assert!(begun.elapsed() < PATIENCE, "it is not opened again");
+        std::thread::sleep(Duration::from_micros(100));
+    }
+    let core = &mut *near.shared.lock();
+    while !core.lanes.as_ref().unwrap().has_rings() {
+        core.turn(None);
+        assert!(begun.elapsed() < PATIENCE, "it does not come back");
+    }
+}
+
 /// What a message has acknowledged is seen to after it was told of: whoever sends one page for each answer has it.
 #[test]
 fn a_page_that_has_arrived_is_there_for_who_was_answered() {
