@@ -330,6 +330,17 @@ fn what_was_given_up_is_forgotten_in_time() {
     }
 }
 
+/// Memory for what was given up would else be held by channels that have long been quiet.
+#[test]
+fn what_was_given_up_is_forgotten_where_nothing_is_sent_for_long() {
+    let mut flight = sent(5);
+    flight.acked(Ack { below: 0, bits: 0b1111 }, 8, drop);
+    assert_eq!(flight.lost(at(6_000), &steady(), |_, _| ()), 100);
+    flight.settle_down();
+    flight.acked_range(0, 1, drop);
+    assert_eq!(flight.spurious(), 0);
+}
+
 /// Found by the simulator of faults: seed 1753613769024351.
 #[test]
 fn what_a_far_frame_has_told_to_forget_has_not_arrived() {

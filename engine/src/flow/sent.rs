@@ -365,10 +365,11 @@ impl<T: Copy> Sent<T> {
         }
     }
 
-    /// Lets go of all memory in which nothing lies: to be called where nothing has been for long.
+    /// Lets go of all memory in which nothing lies, and forgets what was given up: to be called where nothing has been
+    /// in flight for long.
     pub fn settle_down(&mut self) {
         self.entries.shrink_to_fit();
-        self.given_up.shrink_to_fit();
+        self.given_up = VecDeque::new();
     }
 
     /// Counts and removes those given up of which `arrived` says that they have, and hands their contents to `each`.

@@ -1,5 +1,6 @@
 //! Bytes of a payload that lie aside: until its place is known, or its reader takes them.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use crate::time::Instant;
@@ -93,12 +94,15 @@ impl Aside {
 }
 
 /// Memory in which bytes have lain aside, for those that come next: memory that is new each time costs a page fault for
-/// every page, more than to copy what lies there.
+/// every page, more than to copy what lies there. One pointer where there is none.
 #[derive(Debug, Default)]
-pub(super) struct Spare {
+pub(super) struct Spare(Option<Box<Pieces>>);
+
+#[derive(Debug, Default)]
+struct Pieces {
     memory: Vec<Vec<u8>>,
     bytes: usize,
-    /// Whether it was used since that was last asked, and when it was last seen to be.
+    /// Whether any was used since that was last asked, and when it was last seen to be.
     used: bool,
     seen: Instant,
 }
@@ -106,36 +110,47 @@ pub(super) struct Spare {
 impl Spare {
     /// Where a payload of so many bytes may lie, without memory if there is none to spare, or none is worth it.
     pub(super) fn aside(&mut self, payload: u32) -> Aside {
-        let bytes = if payload as usize >= ROOM_BYTES { self.memory.pop() } else { None };
-        let bytes = bytes.unwrap_or_default();
-        self.bytes -= bytes.capacity();
-        self.used |= bytes.capacity() > 0;
-        Aside { begin: 0, bytes }
+        let pieces = self.0.as_mut().filter(|_| payload as usize >= ROOM_BYTES);
+        Aside { begin: 0, bytes: pieces.and_then(|pieces| pieces.take()).unwrap_or_default() }
     }
 
     /// Nothing lies there any more: keeps the memory, as far as that is no more than `most` bytes in all.
     pub(super) fn keep(&mut self, aside: Aside, most: u64) {
-        let (mut bytes, most) = (aside.bytes, usize::try_from(most).unwrap_or(SPARE_BYTES).min(SPARE_BYTES));
-        let room = bytes.capacity();
-        if room >= ROOM_BYTES && self.bytes + room <= most {
-            bytes.clear();
-            (self.bytes, self.used) = (self.bytes + room, true);
-            self.memory.push(bytes);
+        let (bytes, most) = (aside.bytes, usize::try_from(most).unwrap_or(SPARE_BYTES).min(SPARE_BYTES));
+        if bytes.capacity() >= ROOM_BYTES && self.bytes() + bytes.capacity() <= most {
+            self.0.get_or_insert_default().put(bytes);
         }
     }
 
     /// Bytes of it.
-    #[cfg(test)]
-    pub(super) const fn bytes(&self) -> usize {
-        self.bytes
+    pub(super) fn bytes(&self) -> usize {
+        self.0.as_ref().map_or(0, |pieces| pieces.bytes)
     }
 
     /// Gives all of it back, if none was used for a while.
     pub(super) fn rest(&mut self, now: Instant) {
+        self.0.take_if(|pieces| pieces.rests(now));
+    }
+}
+
+impl Pieces {
+    fn take(&mut self) -> Option<Vec<u8>> {
+        let bytes = self.memory.pop()?;
+        (self.bytes, self.used) = (self.bytes - bytes.capacity(), true);
+        Some(bytes)
+    }
+
+    fn put(&mut self, mut bytes: Vec<u8>) {
+        bytes.clear();
+        (self.bytes, self.used) = (self.bytes + bytes.capacity(), true);
+        self.memory.push(bytes);
+    }
+
+    /// Whether none of it was used for a while.
+    fn rests(&mut self, now: Instant) -> bool {
         if core::mem::take(&mut self.used) {
             self.seen = now;
-        } else if self.bytes > 0 && now.saturating_since(self.seen) >= UNUSED_NS {
-            (self.memory, self.bytes) = (Vec::new(), 0);
         }
+        now.saturating_since(self.seen) >= UNUSED_NS
     }
 }
