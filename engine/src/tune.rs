@@ -179,13 +179,15 @@ impl Tuner {
         self.bytes_per_us = (bytes * 1000 / ns).max(1);
     }
 
-    /// With pulses of one length only, overhead and rate cannot be told apart: keeps the overhead as far as it can be
-    /// true, and takes the rate from the rest.
+    /// With pulses of one length only, overhead and rate cannot be told apart: the stage is taken for as many times
+    /// slower in both as such a pulse took longer than was believed, so that what is worth a pulse stays as it was.
     fn take_point(&mut self, point: Fastest) {
-        let ns = u64::from(point.ns);
-        self.overhead_ns = self.overhead_ns.min(ns / 2).max(1);
-        let moving_ns = ns.saturating_sub(self.overhead_ns).max(1);
-        self.bytes_per_us = (u64::from(point.bytes) * 1000 / moving_ns).max(1);
+        let (bytes, ns) = (u64::from(point.bytes), u64::from(point.ns));
+        let moving_ns = u128::from((bytes * 1000).div_ceil(self.bytes_per_us));
+        let believed = u128::from(self.overhead_ns) + moving_ns;
+        let moving_ns = u64::try_from(u128::from(ns) * moving_ns / believed).unwrap_or(ns).max(1);
+        self.overhead_ns = ns.saturating_sub(moving_ns).max(1);
+        self.bytes_per_us = (bytes * 1000 / moving_ns).max(1);
     }
 }
 

@@ -107,6 +107,20 @@ proptest! {
         prop_assert!((ratio - 1.0).abs() < 0.01 + rounding, "{ratio}: {tuner:?}");
     }
 
+    /// As over a network, where a channel begins with short messages: of these alone nothing follows for long ones.
+    #[test]
+    fn one_length_says_nothing_of_what_is_worth_a_pulse(
+        bytes in spread(6..14), times in 1_u64..10, observed in 1_u32..200
+    ) {
+        let mut tuner = Tuner::with_prior(2_000, 5_000);
+        let before = tuner.minpulse(1 << 20) as f64;
+        let ns = times * (2_000 + bytes / 5);
+        (0..observed).for_each(|_| tuner.observe(bytes, ns));
+        let ratio = tuner.minpulse(1 << 20) as f64 / before;
+        // A few bytes take a few nanoseconds, and these are counted whole.
+        prop_assert!((ratio - 1.0).abs() < 0.1, "{ratio}: {tuner:?}");
+    }
+
     #[test]
     fn nothing_overflows(observations in proptest::collection::vec(any::<(u64, u64)>(), 0..200), len: u64) {
         let mut tuner = Tuner::default();
