@@ -45,6 +45,8 @@ pub struct Contest {
     vain: usize,
     /// Times of a bout that do not count.
     uncounted: usize,
+    /// Whether a trial has ended, of what this is about now.
+    decided: bool,
     costs: [Costs; 2],
 }
 
@@ -84,6 +86,7 @@ impl Contest {
             seen: 0,
             vain: 0,
             uncounted,
+            decided: false,
             costs: [Costs::NONE; 2],
         }
     }
@@ -99,7 +102,12 @@ impl Contest {
         if self.left > 0 {
             self.left = self.left.min(FIRST);
         }
-        self.every = SOON;
+        (self.every, self.decided) = (SOON, false);
+    }
+
+    /// Whether a trial is going on, or none has ended yet: what is done meanwhile is not done as it will be.
+    pub const fn is_open(&self) -> bool {
+        self.left == 0 || !self.decided
     }
 
     /// Learns that it was done this way, and what that cost.
@@ -135,7 +143,7 @@ impl Contest {
         } else {
             self.every = self.every.saturating_mul(2).min(LATE);
         }
-        (self.left, self.bout, self.seen, self.vain) = (self.every, 0, 0, 0);
+        (self.left, self.bout, self.seen, self.vain, self.decided) = (self.every, 0, 0, 0, true);
         self.costs = [Costs::NONE; 2];
     }
 }
@@ -175,6 +183,25 @@ mod tests {
             let second = run(&mut Contest::new(TURNS), 100_000, late, costs(100, 149));
             assert!(second < 2_000, "{second} of 100,000, {late} late");
         }
+    }
+
+    /// Whoever measures something else meanwhile has to know.
+    #[test]
+    fn it_is_open_until_it_is_decided_and_again_in_each_trial() {
+        let mut contest = Contest::new(TURNS);
+        let open = |contest: &mut Contest, times: usize| {
+            let mut open = 0;
+            for _ in 0..times {
+                contest.took(contest.now(), 100);
+                open += usize::from(contest.is_open());
+            }
+            open
+        };
+        let trial = BOUTS * (TURNS + UNCOUNTED + COUNTED);
+        assert_eq!(open(&mut contest, FIRST as usize + 2 * trial), FIRST as usize + trial - 1, "the first one");
+        assert_eq!(open(&mut contest, 2 * SOON as usize), trial, "the second one");
+        contest.again();
+        assert!(contest.is_open());
     }
 
     /// As measured: the dearer way is the cheaper one now and then, and the machine stands still now and then.

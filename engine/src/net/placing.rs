@@ -8,14 +8,18 @@
 //!
 //! It begins with copies. The cut is tried with a few payloads, and what was cheaper is kept. The other placement is
 //! tried again after a while, which doubles; and never before many payloads have come without a trial. How many
-//! stretches a trial has, when it is time for another, and what is better, is as for ways.
+//! stretches the first trial has, and what is better, is as for ways.
 
-use super::ways::{AGAIN, BETTER, TRIALS, Why, is_stale};
+use super::ways::{BETTER, TRIALS, Why, is_stale};
 use crate::receipt::Placement;
 use crate::time::Instant;
 
 /// Least bytes of a payload that is measured: those of the smallest page. Shorter ones are copied sooner than aimed at.
 pub const LONG: u32 = 4 << 10;
+/// Nanoseconds after which the other placement is tried again, with [`AGAIN`] payloads: at first, twice as long each
+/// time, and at most.
+const STALE_NS: (u64, u64) = (125_000_000, 1_000_000_000);
+const AGAIN: u32 = 4;
 /// Lengths of frames that are told apart: each twice the one before, from 512 bytes on.
 const LENGTHS: usize = 6;
 /// Payloads after which a trial ends, for each stretch that it is for, though it has not measured all of them.
@@ -299,7 +303,7 @@ impl Cost {
 
     /// Whether nothing was measured for so long that it is tried again.
     fn is_stale(&self, now: Instant) -> bool {
-        is_stale(self.at, self.again, now)
+        is_stale((self.at, now), self.again, STALE_NS)
     }
 
     fn learn(&mut self, now: Instant, ps: u64) {

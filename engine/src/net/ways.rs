@@ -31,10 +31,11 @@ const FRAME: u64 = 1024;
 pub(super) const TRIALS: u32 = 8;
 /// Stretches of any size for which a way is tried at most.
 const STRETCHES: u32 = 32;
-/// Nanoseconds after which a way that is not taken is tried again, with [`AGAIN`] stretches: at first, when what was
-/// measured may have been the beginning of the channel, twice as long each time, and at most.
-const STALE_NS: (u64, u64) = (125_000_000, 1_000_000_000);
-pub(super) const AGAIN: u32 = 4;
+/// Nanoseconds after which a way that is not taken is tried again: when what was measured may have been the beginning
+/// of the channel, or a moment at which it was held up, twice as long each time, and at most.
+const STALE_NS: (u64, u64) = (4_000_000, 1_000_000_000);
+/// But not before so many times as long have passed as the last trial took.
+const APART: u64 = 32;
 /// Nanoseconds for which there is no trial for a size that is too rare for one, at most.
 const IDLE_NS: u64 = 10_000_000_000;
 /// Stretches in a row for which another way would be better, before a stream comes to rest for it.
@@ -82,8 +83,10 @@ struct Cost {
     ns: u64,
     /// Stretches measured since the way was last judged.
     trials: u32,
-    /// When the last of them was measured.
+    /// When the last of them was measured, and the first; and how long all of a trial took.
     at: Instant,
+    begun: Instant,
+    took_ns: u64,
     /// How often the way was tried again.
     again: u32,
     /// Stretches in a row that have shown nothing; how many trials in a row have; and until when there is no other.
@@ -103,8 +106,9 @@ struct Stretch {
     /// Bytes of it that are not sent yet; once all are, how many are acknowledged when all of it is.
     rest: u64,
     until: Option<u64>,
-    /// Whether the way was changed for it: then it says how long a rest lasts, not what a stream by this way costs.
-    first: bool,
+    /// Whether the way was changed for it: then it says how long a rest lasts, not what a stream by this way costs. Or
+    /// it was sent as nothing is as a rule.
+    says_little: bool,
 }
 
 /// A way that is being tried for a size.
@@ -128,6 +132,8 @@ pub(super) struct Ways {
     /// Which may be taken, a bit for each.
     usable: u8,
     now: Way,
+    /// Whether that was taken because it costs the least.
+    was_cheapest: bool,
     costs: [[Cost; SIZES]; WAYS],
     stretch: Option<Stretch>,
     /// Bytes acknowledged so far.
@@ -155,6 +161,7 @@ impl Default for Ways {
         Self {
             usable: 1,
             now: Way::default(),
+            was_cheapest: false,
             costs: [[Cost::default(); SIZES]; WAYS],
             stretch: None,
             acked: 0,
@@ -217,13 +224,18 @@ impl Ways {
         };
         let changes = in_flight == 0 && best.number != self.now.number;
         if changes {
-            self.left[usize::from(self.now.number)] = now;
+            let left = usize::from(self.now.number);
+            self.left[left] = now;
+            if self.was_cheapest && best.why == Why::Cheapest {
+                // It was better than the others, and perhaps is again soon.
+                self.costs[left][size].again = 0;
+            }
             let tries = Trial { way: best.number.into(), size, left: STRETCHES };
             self.trial = (best.why == Why::Trial).then_some(tries);
         }
         if in_flight == 0 || best.number == self.now.number {
             self.pressure = 0;
-            self.now = best;
+            (self.now, self.was_cheapest) = (best, best.why == Why::Cheapest);
         } else {
             // A stream never comes to rest by itself. If all of it would be better off elsewhere, it has to.
             self.pressure += 1;
@@ -235,7 +247,7 @@ impl Ways {
         }
         let (way, acked) = (usize::from(self.now.number), self.acked);
         let (bytes, rest) = (whole.min(JUDGED), whole - in_flight);
-        self.stretch = Some(Stretch { way, bytes, chosen: now, acked, rest, until: None, first: changes });
+        self.stretch = Some(Stretch { way, bytes, chosen: now, acked, rest, until: None, says_little: changes });
         Some(self.now)
     }
 
@@ -292,6 +304,13 @@ impl Ways {
         stretch.until = (stretch.rest == 0 || all).then_some(self.acked + in_flight);
     }
 
+    /// What has just been sent was not sent as it is as a rule: how long it takes says little of the way.
+    pub(super) const fn says_little(&mut self) {
+        if let Some(stretch) = &mut self.stretch {
+            stretch.says_little = true;
+        }
+    }
+
     /// So many bytes, of so many frames, are acknowledged at once. Up to `held` nanoseconds of the time since then
     /// are not the way's, and it takes `least` at least: what both sides say of themselves may be more than there was.
     pub(super) fn acked(&mut self, now: Instant, (frames, bytes): (u32, u64), (held, least): (u64, u64)) {
@@ -308,7 +327,7 @@ impl Ways {
         let ns = match stretch.bytes {
             ..FRAME if !alone => None,
             ..FRAME => Some(elapsed.saturating_sub(held).max(least.min(elapsed))),
-            _ if stretch.first => None,
+            _ if stretch.says_little => None,
             bytes => Some(elapsed.saturating_mul(bytes) / since),
         };
         let (way, size) = (stretch.way, size_of(stretch.bytes));
@@ -360,28 +379,34 @@ impl Ways {
     }
 }
 
-/// Whether what was measured last at this time, and doubted so often before, is doubted again.
-pub(super) fn is_stale(at: Instant, again: u32, now: Instant) -> bool {
-    now.saturating_since(at) > (STALE_NS.0 << again.min(8)).min(STALE_NS.1)
+/// Whether what was measured last at this time, and doubted so often before, is doubted again now: after the first of
+/// these, twice as long each time, the second at most.
+pub(super) fn is_stale((at, now): (Instant, Instant), again: u32, (first, most): (u64, u64)) -> bool {
+    now.saturating_since(at) > (first << again.min(16)).min(most)
 }
 
 impl Cost {
     /// Whether nothing was measured for so long that the way is tried again.
     fn is_stale(&self, now: Instant) -> bool {
-        is_stale(self.at, self.again, now)
+        is_stale((self.at, now), self.again, STALE_NS) && now.saturating_since(self.at) > APART * self.took_ns
     }
 
     fn learn(&mut self, now: Instant, ns: u64) {
         if self.is_stale(now) && self.trials >= TRIALS {
-            // What was known is of old. A few stretches show what is now, not as many as of a stranger.
-            (self.ns, self.trials, self.again) = (0, TRIALS - AGAIN, self.again + 1);
+            // What was known is of old.
+            (self.ns, self.trials, self.again) = (0, 0, self.again + 1);
         }
         // A machine that stood still shows nothing of the way.
         let ns = if self.ns == 0 { ns } else { ns.min(self.ns * 4) };
         let share = if self.trials >= TRIALS { 8 } else { 2 };
         // Rounded up, or what was taken for nearly nothing would be for ever.
         self.ns = if self.ns == 0 { ns } else { self.ns - self.ns / share + ns.div_ceil(share) };
-        self.trials = (self.trials + 1).min(TRIALS);
+        if self.trials == 0 {
+            self.begun = now;
+        }
+        if self.trials < TRIALS {
+            (self.trials, self.took_ns) = (self.trials + 1, now.saturating_since(self.begun));
+        }
         self.blind = 0;
         self.at = now;
     }

@@ -99,8 +99,9 @@ impl Core {
         let from = self.sources.as_ref().and_then(|sources| sources.get(channel));
         if first.is_some_and(either)
             && let Some(joined) = self.joined.as_mut().filter(|joined| joined.leads(to, from).is_some())
+            && joined.took(spliced, ns.saturating_mul(1000) / bytes as u64)
         {
-            joined.took(spliced, ns.saturating_mul(1000) / bytes as u64);
+            self.net.says_little(channel);
         }
     }
 

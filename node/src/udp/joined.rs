@@ -187,9 +187,10 @@ impl Joined {
     }
 
     /// A train to that peer has gone, which might have been sent either way, and cost its sender so many picoseconds a
-    /// byte.
-    pub(super) fn took(&mut self, spliced: bool, cost: u64) {
+    /// byte. Whether that is less than it will be, or more, as long as the two are compared.
+    pub(super) fn took(&mut self, spliced: bool, cost: u64) -> bool {
         self.splices.took(spliced, cost);
+        self.splices.is_undecided()
     }
 
     /// A batch has gone to a peer; joins it to that one if most do. `main` is the endpoint's socket, which is bound to

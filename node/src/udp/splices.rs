@@ -74,6 +74,11 @@ impl Splices {
         self.contest.took(if spliced { Rival::First } else { Rival::Second }, cost);
     }
 
+    /// Whether that is being found out: trains do not cost now what they will.
+    pub(super) const fn is_undecided(&self) -> bool {
+        self.is_worth_it() && self.contest.is_open()
+    }
+
     /// Whether there is no memory yet for trains to this peer.
     pub(super) const fn has_no_memory(&self) -> bool {
         self.memory.is_none()
