@@ -10,7 +10,7 @@ use cutthrough_sim::fault::{self, Summary, With, Wraps};
 
 /// Hash of seeds 0 to 999. Whatever makes other worlds of them changes it: the engine, or what may go wrong. Then the
 /// hashes in `docs/performance.md` are of the worlds of before.
-const HASH: u64 = 0x617e_1212_69da_6dbf;
+const HASH: u64 = 0x598c_c201_7398_62c1;
 
 /// Runs seeds, on as many cores as there are, and shows every failure. Worlds add up to the same in any order.
 fn all(seeds: Range<u64>) -> Summary {

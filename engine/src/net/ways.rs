@@ -34,7 +34,8 @@ const STRETCHES: u32 = 32;
 /// Nanoseconds after which a way that is not taken is tried again: when what was measured may have been the beginning
 /// of the channel, or a moment at which it was held up, twice as long each time, and at most.
 const STALE_NS: (u64, u64) = (4_000_000, 1_000_000_000);
-/// But not before so many times as long have passed as the last trial took.
+/// But not before what went by other ways was under way for so many times as long as what was tried: pauses count for
+/// neither.
 const APART: u64 = 32;
 /// Nanoseconds for which there is no trial for a size that is too rare for one, at most.
 const IDLE_NS: u64 = 10_000_000_000;
@@ -83,10 +84,12 @@ struct Cost {
     ns: u64,
     /// Stretches measured since the way was last judged.
     trials: u32,
-    /// When the last of them was measured, and the first; and how long all of a trial took.
+    /// When the last of them was measured.
     at: Instant,
-    begun: Instant,
+    /// Nanoseconds for which stretches were under way until it was judged; and for which those of the size have to be,
+    /// by whatever way, before it is tried again.
     took_ns: u64,
+    rests_ns: u64,
     /// How often the way was tried again.
     again: u32,
     /// Stretches in a row that have shown nothing; how many trials in a row have; and until when there is no other.
@@ -135,6 +138,8 @@ pub(super) struct Ways {
     /// Whether that was taken because it costs the least.
     was_cheapest: bool,
     costs: [[Cost; SIZES]; WAYS],
+    /// Nanoseconds for which stretches of each size were under way.
+    spent: [u64; SIZES],
     stretch: Option<Stretch>,
     /// Bytes acknowledged so far.
     acked: u64,
@@ -163,6 +168,7 @@ impl Default for Ways {
             now: Way::default(),
             was_cheapest: false,
             costs: [[Cost::default(); SIZES]; WAYS],
+            spent: [0; SIZES],
             stretch: None,
             acked: 0,
             pressure: 0,
@@ -286,7 +292,7 @@ impl Ways {
             return way(here, Why::Trial);
         }
         let others = (0..WAYS).filter(|other| *other != here && self.is_open(*other, now));
-        let doubts = |its: &Cost| its.idle_until <= now && (its.trials < TRIALS || its.is_stale(now));
+        let doubts = |its: &Cost| its.idle_until <= now && (its.trials < TRIALS || its.is_stale(now, self.spent[size]));
         let doubted = others.clone().filter(|other| doubts(cost(*other)));
         // Not by number: two whose trials take longer than they are believed would keep the third out for ever.
         if let Some(next) = doubted.min_by_key(|other| self.left[*other]) {
@@ -331,9 +337,12 @@ impl Ways {
             bytes => Some(elapsed.saturating_mul(bytes) / since),
         };
         let (way, size) = (stretch.way, size_of(stretch.bytes));
+        self.spent[size] = self.spent[size].saturating_add(elapsed);
+        let (cost, spent) = (&mut self.costs[way][size], self.spent[size]);
+        cost.took_ns = cost.took_ns.saturating_add(elapsed);
         match ns {
-            Some(ns) => self.costs[way][size].learn(now, ns.max(1)),
-            None => self.costs[way][size].shows_nothing(now),
+            Some(ns) => cost.learn((now, spent), ns.max(1)),
+            None => cost.shows_nothing(now),
         }
         if let Some(trial) = self.trial.as_mut().filter(|trial| trial.way == way) {
             trial.left = trial.left.saturating_sub(1);
@@ -386,26 +395,24 @@ pub(super) fn is_stale((at, now): (Instant, Instant), again: u32, (first, most):
 }
 
 impl Cost {
-    /// Whether nothing was measured for so long that the way is tried again.
-    fn is_stale(&self, now: Instant) -> bool {
-        is_stale((self.at, now), self.again, STALE_NS) && now.saturating_since(self.at) > APART * self.took_ns
+    /// Whether nothing was measured for so long that the way is tried again, where its size was under way for `spent`.
+    fn is_stale(&self, now: Instant, spent: u64) -> bool {
+        is_stale((self.at, now), self.again, STALE_NS) && spent >= self.rests_ns
     }
 
-    fn learn(&mut self, now: Instant, ns: u64) {
-        if self.is_stale(now) && self.trials >= TRIALS {
+    fn learn(&mut self, (now, spent): (Instant, u64), ns: u64) {
+        if self.is_stale(now, spent) && self.trials >= TRIALS {
             // What was known is of old.
-            (self.ns, self.trials, self.again) = (0, 0, self.again + 1);
+            (self.ns, self.trials, self.took_ns, self.again) = (0, 0, ns, self.again + 1);
         }
         // A machine that stood still shows nothing of the way.
         let ns = if self.ns == 0 { ns } else { ns.min(self.ns * 4) };
         let share = if self.trials >= TRIALS { 8 } else { 2 };
         // Rounded up, or what was taken for nearly nothing would be for ever.
         self.ns = if self.ns == 0 { ns } else { self.ns - self.ns / share + ns.div_ceil(share) };
-        if self.trials == 0 {
-            self.begun = now;
-        }
         if self.trials < TRIALS {
-            (self.trials, self.took_ns) = (self.trials + 1, now.saturating_since(self.begun));
+            self.trials += 1;
+            self.rests_ns = spent.saturating_add(self.took_ns.saturating_mul(APART));
         }
         self.blind = 0;
         self.at = now;

@@ -62,7 +62,7 @@ fn a_way_that_has_become_better_is_found() {
     }
     assert_eq!(world.round(64, |_| 2_000).number, 0);
     world.now += 2 * STALE_NS.1;
-    for _ in 0..100 {
+    for _ in 0..2_000 {
         world.round(64, |way| if way == 0 { 2_000 } else { 500 });
     }
     assert_eq!(world.round(64, |_| 500), Way { number: 1, why: Why::Cheapest });
@@ -220,6 +220,20 @@ fn a_trial_that_measures_nothing_ends() {
     world.now += 1_000;
     assert_eq!(world.round(64, |_| 1_000).number, 0);
     assert_eq!(world.round(64, |_| 1_000), Way { number: 0, why: Why::Cheapest });
+}
+
+/// A trial that an application pauses in is none the longer, nor does a pause make up for it.
+#[test]
+fn pauses_count_for_no_trial() {
+    let mut world = World::new(0b11);
+    let cost = |way: u8| if way == 0 { 10_000 } else { 15_000 };
+    let mut tried = 0;
+    for round in 0..20_000 {
+        world.now += if round % 4 == 0 { STALE_NS.1 } else { 0 };
+        tried += u32::from(world.round(65_000, cost).number);
+    }
+    // One of 33 parts of the time, of which each stretch takes half as long again.
+    assert!((300..500).contains(&tried), "{tried} of 20,000");
 }
 
 /// As trains of which the kernel shall find out how they are sent best: twice as dear for a while.
