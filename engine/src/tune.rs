@@ -64,6 +64,8 @@ const OVERHEAD_SHARE: u64 = 20;
 pub struct Tuner {
     overhead_ns: u64,
     bytes_per_us: u64,
+    /// What pulses of one length leave as it was believed to be: what is worth a pulse, or the overhead.
+    leaves_worth: bool,
     /// Pulses in the present batch.
     seen: u32,
     present: [Fastest; CLASSES],
@@ -97,10 +99,20 @@ impl Tuner {
         Self {
             overhead_ns: overhead_ns.max(1),
             bytes_per_us: bytes_per_us.max(1),
+            leaves_worth: false,
             seen: 0,
             present: [Fastest::NONE; CLASSES],
             last: [Fastest::NONE; CLASSES],
         }
+    }
+
+    /// The same tuner, but what is worth a pulse stays as it was believed to be while pulses have been of one length.
+    /// It is for a stage that may begin with pulses far shorter than the messages it divides later, as a network does
+    /// with control messages: what these take is overhead for the most part, and to keep to an overhead that was
+    /// believed in leaves hardly any rate.
+    #[must_use]
+    pub fn after_short_ones(self) -> Self {
+        Self { leaves_worth: true, ..self }
     }
 
     /// Takes note that a pulse of `bytes` bytes lasted `ns` nanoseconds. Empty pulses say nothing and are ignored.
@@ -179,13 +191,19 @@ impl Tuner {
         self.bytes_per_us = (bytes * 1000 / ns).max(1);
     }
 
-    /// With pulses of one length only, overhead and rate cannot be told apart: the stage is taken for as many times
-    /// slower in both as such a pulse took longer than was believed, so that what is worth a pulse stays as it was.
+    /// With pulses of one length only, overhead and rate cannot be told apart: keeps the overhead as far as it can be
+    /// true, and takes the rate from the rest. Or takes the stage for as many times slower in both as such a pulse took
+    /// longer than was believed: then what is worth a pulse stays as it was.
     fn take_point(&mut self, point: Fastest) {
         let (bytes, ns) = (u64::from(point.bytes), u64::from(point.ns));
-        let moving_ns = u128::from((bytes * 1000).div_ceil(self.bytes_per_us));
-        let believed = u128::from(self.overhead_ns) + moving_ns;
-        let moving_ns = u64::try_from(u128::from(ns) * moving_ns / believed).unwrap_or(ns).max(1);
+        let moving_ns = if self.leaves_worth {
+            let believed_ns = u128::from((bytes * 1000).div_ceil(self.bytes_per_us));
+            let all_ns = u128::from(self.overhead_ns) + believed_ns;
+            u64::try_from(u128::from(ns) * believed_ns / all_ns).unwrap_or(ns)
+        } else {
+            ns.saturating_sub(self.overhead_ns.min(ns / 2).max(1))
+        };
+        let moving_ns = moving_ns.max(1);
         self.overhead_ns = ns.saturating_sub(moving_ns).max(1);
         self.bytes_per_us = (bytes * 1000 / moving_ns).max(1);
     }

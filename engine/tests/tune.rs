@@ -99,8 +99,9 @@ proptest! {
 
     /// Pulses of one length cannot tell overhead from rate, but their own cost is known at once.
     #[test]
-    fn one_length_is_enough_for_its_own_cost(truth in any_truth(), bytes in spread(6..20)) {
-        let mut tuner = Tuner::default();
+    fn one_length_is_enough_for_its_own_cost(truth in any_truth(), bytes in spread(6..20), after_short: bool) {
+        let tuner = Tuner::default();
+        let mut tuner = if after_short { tuner.after_short_ones() } else { tuner };
         tuner.observe(bytes, truth.ns(bytes));
         let ratio = cost_ratio(&tuner, truth, bytes);
         let rounding = 1.0 / tuner.bytes_per_us() as f64;
@@ -112,7 +113,7 @@ proptest! {
     fn one_length_says_nothing_of_what_is_worth_a_pulse(
         bytes in spread(6..14), times in 1_u64..10, observed in 1_u32..200
     ) {
-        let mut tuner = Tuner::with_prior(2_000, 5_000);
+        let mut tuner = Tuner::with_prior(2_000, 5_000).after_short_ones();
         let before = tuner.minpulse(1 << 20) as f64;
         let ns = times * (2_000 + bytes / 5);
         (0..observed).for_each(|_| tuner.observe(bytes, ns));

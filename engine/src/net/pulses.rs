@@ -26,7 +26,10 @@ impl Worth {
     /// As the policy says; `None` if it divides nothing.
     pub(super) fn new(policy: Policy) -> Option<Self> {
         match policy {
-            Policy::Adaptive { minpulse: None } => Some(Self::Measured(Box::new(Tuner::with_prior(PRIOR.0, PRIOR.1)))),
+            Policy::Adaptive { minpulse: None } => {
+                let tuner = Tuner::with_prior(PRIOR.0, PRIOR.1).after_short_ones();
+                Some(Self::Measured(Box::new(tuner)))
+            }
             Policy::Adaptive { minpulse: Some(bytes) } => Some(Self::Named(bytes.get())),
             Policy::StoreAndForward | Policy::Fixed(_) => None,
         }
