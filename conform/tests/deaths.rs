@@ -140,7 +140,7 @@ fn a_stopped_peer_ends_operations_by_the_deadline() {
         let Ok(Event::Opened(channel)) = endpoint.wait(Some(PATIENCE)) else { panic!("nobody comes") };
         // Its message comes with the first bytes of a payload that waits for its reader.
         let message = (how == "read").then(|| endpoint.wait(Some(PATIENCE)));
-        kill_process(other.number(), Signal::STOP).expect("stopped");
+        other.stop();
         thread::sleep(Duration::from_millis(20));
         let begun = Instant::now();
         if how == "send" {

@@ -76,6 +76,22 @@ impl Other {
     pub(crate) fn number(&self) -> rustix::process::Pid {
         rustix::process::Pid::from_child(&self.process)
     }
+
+    /// Stops it. The kernel tells one of its threads to stop the others, which go on until that has run: so this waits
+    /// until all of them stand still.
+    pub(crate) fn stop(&self) {
+        rustix::process::kill_process(self.number(), rustix::process::Signal::STOP).expect("it is there");
+        let begun = Instant::now();
+        let tasks = format!("/proc/{}/task", self.process.id());
+        let stands = |stat: String| stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('T'));
+        while !std::fs::read_dir(&tasks).expect("its threads").flatten().all(|task| {
+            // One that has ended since does nothing any more.
+            std::fs::read_to_string(task.path().join("stat")).map_or(true, stands)
+        }) {
+            assert!(begun.elapsed() < PATIENCE, "it does not stop");
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
 }
 
 impl Drop for Other {

@@ -177,7 +177,7 @@ fn who_is_stopped_for_longer_than_the_silence_is_dead() {
     let mut endpoint = listening(&address);
     let other = Other::start(Other::command("connect", &address));
     let channel = caller(&mut endpoint);
-    kill_process(other.number(), Signal::STOP).expect("stopped");
+    other.stop();
     let begun = Instant::now();
     let payload = vec![1; 8 << 20];
     let reason = loop {
@@ -214,7 +214,7 @@ fn who_has_stalled_keeps_its_number_until_that_is_told() {
         let other = Other::start(Other::command(part, &address));
         let old = caller(&mut endpoint);
         let message = (how == "read").then(|| endpoint.wait(Some(PATIENCE)));
-        kill_process(other.number(), Signal::STOP).expect("stopped");
+        other.stop();
         let begun = Instant::now();
         if how == "send" {
             let payload = vec![1; 64 << 20];
@@ -253,7 +253,7 @@ fn drop_does_not_wait_for_all_of_a_long_silence() {
     endpoint.listen(&address).expect("a free address");
     let other = Other::start(Other::command("connect", &address));
     let channel = caller(&mut endpoint);
-    kill_process(other.number(), Signal::STOP).expect("stopped");
+    other.stop();
     endpoint.send(channel, b"never to arrive").expect("room");
     let (tell, told) = mpsc::channel();
     thread::spawn(move || {
@@ -273,7 +273,7 @@ fn who_is_stopped_for_less_than_the_silence_is_waited_for() {
     command.env(SILENCE, silence.as_millis().to_string());
     let other = Other::start(command);
     let channel = caller(&mut endpoint);
-    kill_process(other.number(), Signal::STOP).expect("stopped");
+    other.stop();
     thread::sleep(silence / 3);
     kill_process(other.number(), Signal::CONT).expect("continued");
     let _ = endpoint.wait(Some(silence * 2)).expect_err("nothing happens");

@@ -223,10 +223,10 @@ fn who_is_stopped_while_it_goes_still_delivers() {
     let mut taker = Other::start(Other::command("takes-late", "udp:127.0.0.1:0"));
     let address = taker.says();
     let mut goer = Other::ready("goes", &address);
-    kill_process(taker.number(), Signal::STOP).expect("it is there");
+    taker.stop();
     assert_eq!(goer.says(), "sent");
     thread::sleep(WHILE);
-    kill_process(goer.number(), Signal::STOP).expect("it waits");
+    goer.stop();
     thread::sleep(10 * WHILE);
     for number in [goer.number(), taker.number()] {
         kill_process(number, Signal::CONT).expect("it is there");
