@@ -34,8 +34,8 @@ const STRETCHES: u32 = 32;
 /// Nanoseconds after which a way that is not taken is tried again: when what was measured may have been the beginning
 /// of the channel, or a moment at which it was held up, twice as long each time, and at most.
 const STALE_NS: (u64, u64) = (4_000_000, 1_000_000_000);
-/// But not before what went by other ways was under way for so many times as long as what was tried: pauses count for
-/// neither.
+/// But not before what went by other ways was under way for so many times as long as what was tried, [`IDLE_NS`] at
+/// most: pauses count for neither, and a peer that stood still in a trial says nothing of the way.
 const APART: u64 = 32;
 /// Nanoseconds for which there is no trial for a size that is too rare for one, at most.
 const IDLE_NS: u64 = 10_000_000_000;
@@ -412,7 +412,7 @@ impl Cost {
         self.ns = if self.ns == 0 { ns } else { self.ns - self.ns / share + ns.div_ceil(share) };
         if self.trials < TRIALS {
             self.trials += 1;
-            self.rests_ns = spent.saturating_add(self.took_ns.saturating_mul(APART));
+            self.rests_ns = spent.saturating_add(self.took_ns.saturating_mul(APART).min(IDLE_NS));
         }
         self.blind = 0;
         self.at = now;

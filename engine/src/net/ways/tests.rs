@@ -236,6 +236,18 @@ fn pauses_count_for_no_trial() {
     assert!((300..500).contains(&tried), "{tried} of 20,000");
 }
 
+/// A peer that stood still for a minute while a way was tried keeps that way from nobody for half an hour.
+#[test]
+fn a_trial_in_which_the_peer_stood_still_is_repeated() {
+    let mut world = World::new(0b11);
+    let cost = |way: u8| if way == 0 { 10_000 } else { 5_000 };
+    while world.round(65_000, cost).number == 0 {}
+    world.round(65_000, |_| 60_000_000_000);
+    let begun = world.now;
+    while world.round(65_000, cost) != (Way { number: 1, why: Why::Cheapest }) {}
+    assert!(world.now - begun < 2 * IDLE_NS, "{} ns", world.now - begun);
+}
+
 /// As trains of which the kernel shall find out how they are sent best: twice as dear for a while.
 #[test]
 fn what_says_little_changes_nothing() {
