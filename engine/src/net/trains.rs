@@ -224,12 +224,14 @@ impl Trains {
         train: &Train,
         take: impl FnOnce(&mut Self, &mut Net<M>),
     ) -> Came {
-        let (misses, hits) = (net.tally().misses, net.tally().hits);
+        let (misses, hits, opened) = (net.tally().misses, net.tally().hits, net.tally().opened());
         self.astray = false;
         if train.bytes > 0 {
             self.came = (0, (train.bytes > train.segment).then_some(train.segment.max(1)));
             take(self, net);
         }
+        // What nobody has proved steers nothing.
+        self.astray &= net.tally().opened() > opened;
         let missed = net.tally().misses > misses;
         self.unforeseen = if missed || self.astray { UNFORESEEN } else { self.unforeseen.saturating_sub(1) };
         if missed || net.tally().hits > hits {

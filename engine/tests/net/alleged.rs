@@ -1,11 +1,13 @@
 //! Frames that do not open are allegations: nothing follows from them but a count (rule N15).
 
 use cutthrough_engine::net::channel::Body;
+use cutthrough_engine::net::trains::Came;
 use cutthrough_engine::net::{CallError, Guess, NetEvent};
 use cutthrough_wire::frame::{Header, Kind, Refusal};
 
 use super::rules::{Forger, VICTIM, opening, sealed, world};
-use super::wire::{Faults, World};
+use super::trains::Socket;
+use super::wire::{Faults, Node, World};
 
 /// Brings a frame whose seal is wrong.
 fn forge(world: &mut World, forger: &Forger, header: &Header, body: &[u8]) {
@@ -58,6 +60,38 @@ fn a_forged_frame_does_not_change_where_the_next_is_expected() {
     assert!(
         std::iter::from_fn(|| world.nodes[VICTIM].net.next_event()).all(|event| !matches!(event, NetEvent::Closed(..)))
     );
+}
+
+/// What nobody has proved has no headers looked at before trains are received, which costs a call of the kernel for
+/// each.
+#[test]
+fn a_forged_frame_has_no_others_looked_at_first() {
+    let (mut world, _, mut one) = world();
+    one.send(&mut world, Kind::Open, [0, 0], &opening(9000, 9000));
+    let (now, from) = (world.now(), one.address());
+    let mut received = |header: &Header, body: &[u8], forged: bool| {
+        let (mut frame, body) = sealed(header, body);
+        frame[60] ^= u8::from(forged);
+        frame.extend_from_slice(&body);
+        let Node { net, trains, .. } = &mut world.nodes[VICTIM];
+        assert!(net.guess(None).is_some(), "part of the payload is awaited");
+        let mut came = [(VICTIM, from, frame)];
+        let mut socket = Socket { came: &mut came, at: now, lies: None, frames: 0, peeked: 0 };
+        assert_eq!(trains.receive(net, &mut socket, None), Came::Train);
+        socket.peeked
+    };
+    for kind in [Kind::Data, Kind::Open] {
+        let body = if kind == Kind::Open { opening(3000, 3000) } else { vec![7; 1000] };
+        for _ in 0..10 {
+            let header = one.header(kind, [0, 5000], &body);
+            assert_eq!(received(&header, &body, true), 0, "{kind:?}");
+            assert_eq!(received(&Header { generation: 77, ..header }, &body, false), 0, "{kind:?}");
+        }
+    }
+    // A true one that lies elsewhere than was guessed has.
+    assert_eq!(received(&one.header(Kind::Data, [0, 5000], &[7; 1000]), &[7; 1000], false), 0);
+    one.number += 1;
+    assert_eq!(received(&one.header(Kind::Data, [0, 6000], &[7; 1000]), &[7; 1000], false), 1);
 }
 
 /// Somebody on the way sends all that a side says back to it: a shared key proves to it that it speaks to itself.

@@ -98,7 +98,7 @@ pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
 
 pub(crate) struct Node {
     pub(crate) net: Net<Pages>,
-    trains: Trains,
+    pub(crate) trains: Trains,
     address: SocketAddr,
 }
 
