@@ -114,6 +114,8 @@ const BUDGET: u32 = 64;
 const POLLS_PER_LOOK: u32 = 256;
 /// The same where they find nothing, at most: so many take far longer than a look.
 const EMPTY_PER_LOOK: u32 = 32;
+/// Requests served between two looks at whether the system's clock has ticked.
+const SERVED_PER_TICK: u32 = 8;
 /// Nanoseconds after which calls that were made without a look at the clock get their deadline.
 const DATE_NS: u64 = 50_000_000;
 /// Longest sleep while something waits for room.
@@ -246,8 +248,11 @@ pub struct Node {
     /// The regions that peers may use.
     pub(crate) owner: Option<Owner>,
     polls: u32,
-    /// How much has come.
+    /// How much has come, and how many requests were served of it.
     came: u32,
+    served: u32,
+    /// The last tick of the system's clock after which a poll that serves has looked what is late.
+    tick: Instant,
     /// Polls that have found nothing, and when one of them looks at the clock.
     empty: u32,
     pace: Pace,
@@ -312,6 +317,8 @@ impl Node {
             owner: None,
             polls: 0,
             came: 0,
+            served: 0,
+            tick: now,
             empty: 0,
             pace: Pace::with_most(now, EMPTY_PER_LOOK),
             dated: now,
@@ -532,6 +539,11 @@ impl Node {
                         && incoming.is_loaded()
                     {
                         self.inside.endpoint.release(incoming);
+                    }
+                    self.served = self.served.wrapping_add(1);
+                    // However much others ask, what waits here ends in its time.
+                    if self.served.is_multiple_of(SERVED_PER_TICK) && self.has_ticked() {
+                        return if IDLES { self.look_between() } else { None };
                     }
                 }
                 // Most replies: moved once, to where they are wanted.

@@ -522,6 +522,21 @@ impl Node {
         self.expire_gathered(now);
         now
     }
+
+    /// Whether the system's clock has ticked since a poll that serves has looked last: that is asked in two
+    /// nanoseconds.
+    #[inline]
+    pub(super) fn has_ticked(&mut self) -> bool {
+        let tick = clock::coarse();
+        std::mem::replace(&mut self.tick, tick) != tick
+    }
+
+    /// A poll has served requests for long.
+    #[cold]
+    pub(super) fn look_between(&mut self) -> Option<Event> {
+        self.look(false);
+        self.ready.pop_front()
+    }
 }
 
 /// Runs what somebody has given. A panic ends there: whoever polls goes on, be it the only thread that does.

@@ -15,8 +15,10 @@ use super::gather::is_arriving;
 use super::serve::nanos;
 use super::{Call, CallError, Continuation, Event, Failed, NAP, Node, Reply, RequestError, Then, Unanswered, Wanted};
 
-/// Looks for an answer before its call is entrusted to somebody: as many as a short call takes.
+/// Looks for an answer before its call is entrusted to somebody: as many as a short call takes; and how many requests
+/// of others are served meanwhile.
 const LOOKS: u32 = 64;
+const SERVED: u32 = 8;
 
 /// Events that somebody who waits for another has met. Mostly there are none, and then nothing is to be dropped.
 #[derive(Default)]
@@ -134,9 +136,10 @@ impl Node {
         let mut looks = 0_u32;
         let mut woken = false;
         let unanswered = loop {
+            let served = self.served;
             let event = match self.poll() {
                 Some(event) => event,
-                None if looks < 512 => {
+                None if looks < 512 && self.served == served => {
                     looks += 1;
                     continue;
                 }
@@ -145,6 +148,10 @@ impl Node {
                     if now >= until {
                         let landing = self.give_up(call, true);
                         break Unanswered { landing, ..CallError::Late.into() };
+                    }
+                    // As long as others ask, there may be more.
+                    if self.served != served {
+                        continue;
                     }
                     match self.wait(Some(Duration::from_nanos(until.saturating_since(now)))) {
                         Ok(event) => event,
@@ -169,6 +176,11 @@ impl Node {
                 }
                 Event::Failed(failed) if failed.call == call => break failed.into(),
                 other => aside.push(other),
+            }
+            // What has been told of is taken first.
+            if self.ready.is_empty() && clock::now() >= until {
+                let landing = self.give_up(call, true);
+                break Unanswered { landing, ..CallError::Late.into() };
             }
         };
         self.put_back(aside);
@@ -196,7 +208,7 @@ impl Node {
         if !self.ready.is_empty() {
             before.0 = Some(std::mem::take(&mut self.ready));
         }
-        let mut looks = 0;
+        let (mut looks, served) = (0, self.served);
         let found = loop {
             match self.take_in::<false>() {
                 Some(Event::Replied(reply)) if reply.call() == call => {
@@ -216,7 +228,8 @@ impl Node {
                 None => {}
             }
             looks += 1;
-            let enough = looks >= LOOKS || (looks % 8 == 0 && !go_on());
+            let busy = self.served.wrapping_sub(served) >= SERVED;
+            let enough = looks >= LOOKS || busy || (looks % 8 == 0 && !go_on());
             if enough && self.ready.is_empty() {
                 break false;
             }
