@@ -18,6 +18,7 @@ use cutthrough_segment::map::Mapping;
 use super::super::Hop;
 use super::super::cursor::Cursor;
 use super::super::envelope::{ENVELOPE_BYTES, Envelope};
+use super::plan::ENTRIES;
 use super::{PARTS_MAX, XdpRing, unpadded};
 use crate::sys::xdp::{Descriptor, Mode, XdpError};
 
@@ -283,9 +284,11 @@ impl XdpRing {
         if self.xsk.leaves() || self.xsk.unsent()? > 0 { self.xsk.kick() } else { Ok(()) }
     }
 
-    /// Takes back what the kernel has sent.
+    /// Takes back what the kernel has sent: no more than the ring holds, for whoever else has the socket may say that of
+    /// more and more.
     pub(super) fn reclaim(&mut self) -> Result<(), XdpError> {
-        while let Some(at) = self.xsk.completed()? {
+        for _ in 0..ENTRIES {
+            let Some(at) = self.xsk.completed()? else { break };
             let Some(slot) = self.plan.send_slot_of(at) else {
                 self.flights.end(at);
                 continue;
