@@ -14,6 +14,14 @@ pub enum Cipher {
 }
 
 impl Cipher {
+    /// How many texts may fail to open with one session's keys: the integrity limit of RFC 9001, section 6.6.
+    pub(crate) const fn tries(self) -> u64 {
+        match self {
+            Self::Aes256Gcm => 1 << 52,
+            Self::ChaCha20Poly1305 => 1 << 36,
+        }
+    }
+
     /// The faster one on the processor that this runs on: AES, if AES and the multiplication of its mode are in
     /// hardware.
     #[must_use]

@@ -4,7 +4,8 @@
 //! A frame may have a second text beside its body, with a seal of its own: its nonce is the number with [`BESIDE`].
 //! The numbers of a direction fall into **epochs** of 2²² frames; each epoch has a key of its own, made out of the
 //! epoch before (as in TLS 1.3, RFC 8446 section 7.2), so nothing is said on the wire. With two texts a frame, an epoch
-//! is what RFC 9001 section 6.6 lets a key of AES-GCM seal (2²³ texts).
+//! is what RFC 9001 section 6.6 lets a key of AES-GCM seal (2²³ texts). What a forger may try is bounded as there: once
+//! so many texts of a direction have not opened, none does any more, and its channel ends by that.
 //!
 //! Epochs end by their number of frames, and by nothing else. So whoever takes a channel's keys while it is open can
 //! read what it was sent in this epoch and the one before, however long ago that was, and what it sends or is sent from
@@ -62,7 +63,7 @@ impl Session {
     pub(crate) fn new(cipher: Cipher, ours: &Secret, theirs: &Secret, peer: Option<PublicKey>) -> Self {
         let sealer = Sealer { now: Keyed::first(cipher, ours).0, least: [0; 2] };
         let (now, raw) = Keyed::first(cipher, theirs);
-        let opener = Opener { now, raw, before: None };
+        let opener = Opener { now, raw, before: None, tries: cipher.tries() };
         Self { sealer, opener, peer }
     }
 
@@ -163,6 +164,8 @@ pub struct Opener {
     /// Its key as bytes, for when it is the epoch before; and the key of that.
     raw: Secret,
     before: Option<Secret>,
+    /// How many more texts may fail to open, whatever their keys.
+    tries: u64,
 }
 
 impl Opener {
@@ -195,22 +198,32 @@ impl Opener {
         self.with(number, |key| key.open_separate_gather(nonce, Aad::from(header), sealed, tag, plain))
     }
 
-    /// Opens with the key of a number's epoch.
+    /// Opens with the key of a number's epoch, unless too much has not opened.
     fn with(&mut self, number: u64, open: impl FnOnce(&LessSafeKey) -> Result<(), Unspecified>) -> Result<(), Forged> {
+        if self.tries == 0 {
+            return Err(Forged);
+        }
         let epoch = epoch(number);
-        if epoch == self.now.epoch {
-            return open(&self.now.key).map_err(|Unspecified| Forged);
-        }
-        if epoch == self.now.epoch + 1 {
+        let opened = if epoch == self.now.epoch {
+            open(&self.now.key)
+        } else if epoch == self.now.epoch + 1 {
             let (next, raw) = self.now.after();
-            open(&next.key).map_err(|Unspecified| Forged)?;
-            self.now = next;
-            self.before = Some(std::mem::replace(&mut self.raw, raw));
-            return Ok(());
-        }
-        // Late frames are few, so their key is made for each anew: that is cheaper than 600 bytes for every channel.
-        let before = self.before.as_ref().filter(|_| epoch + 1 == self.now.epoch).ok_or(Forged)?;
-        open(&self.now.cipher.key(before)).map_err(|Unspecified| Forged)
+            let opened = open(&next.key);
+            if opened.is_ok() {
+                self.now = next;
+                self.before = Some(std::mem::replace(&mut self.raw, raw));
+            }
+            opened
+        } else {
+            // Late frames are few, so their key is made for each anew: that is cheaper than 600 bytes for every
+            // channel.
+            let before = self.before.as_ref().filter(|_| epoch + 1 == self.now.epoch).ok_or(Forged)?;
+            open(&self.now.cipher.key(before))
+        };
+        opened.map_err(|Unspecified| {
+            self.tries -= 1;
+            Forged
+        })
     }
 }
 
@@ -229,5 +242,30 @@ impl fmt::Debug for Opener {
             .field("cipher", &self.now.cipher)
             .field("epoch", &self.now.epoch)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_opens_once_a_forger_has_had_its_tries() {
+        for (cipher, tries) in [(Cipher::Aes256Gcm, 1 << 52), (Cipher::ChaCha20Poly1305, 1 << 36)] {
+            let secret = Secret::default();
+            let mut here = Session::new(cipher, &secret, &secret, None);
+            assert_eq!(here.opener.tries, tries);
+            here.opener.tries = 3;
+            let mut sealed = *b"body";
+            let tag = here.sealer.seal_in_place(0, b"header", &mut sealed);
+            // What opens uses no try up, and may come again.
+            for forged in [0, 1, 1, 1] {
+                assert_eq!(here.opener.open(0, b"header", &tag, &mut sealed.clone()), Ok(()), "{cipher:?}");
+                for _ in 0..forged {
+                    assert_eq!(here.opener.open(0, b"another", &tag, &mut sealed.clone()), Err(Forged));
+                }
+            }
+            assert_eq!(here.opener.open(0, b"header", &tag, &mut sealed), Err(Forged), "{cipher:?}");
+        }
     }
 }

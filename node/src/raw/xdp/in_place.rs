@@ -284,7 +284,7 @@ impl XdpRing {
         if self.xsk.leaves() || self.xsk.unsent()? > 0 { self.xsk.kick() } else { Ok(()) }
     }
 
-    /// Takes back what the kernel has sent: no more than the ring holds, for whoever else has the socket may say that of
+    /// Takes back what the kernel has sent: no more than the ring holds, for whoever else has the socket may say so of
     /// more and more.
     pub(super) fn reclaim(&mut self) -> Result<(), XdpError> {
         for _ in 0..ENTRIES {
