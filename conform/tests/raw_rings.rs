@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 
 use cutthrough::{
     Adapter, CloseReason, Config, ConnectError, Counter, Endpoint, Event, Incoming, PageSize, Payload, Placement,
-    Receipt, UdpCallError, Why, probe,
+    Receipt, UdpCallError, WaitError, Why, probe,
 };
 use cutthrough_cli::veth::{Pair, Space};
 use cutthrough_conform::bytes::{check, pattern};
 use cutthrough_conform::join::{PATIENCE, Side, connect, keep_house};
 use cutthrough_conform::suite;
+use rustix::time::{ClockId, clock_gettime};
 
 /// Runs `ip` with these words in a namespace.
 fn ip(space: &Space, words: &str) {
@@ -540,5 +541,29 @@ struct Stops<'a>(&'a AtomicBool);
 impl Drop for Stops<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Who waits for a message by a ring sleeps, but for the signs of life that keep its channel.
+#[test]
+fn who_waits_by_a_ring_uses_no_processor() {
+    const WAITED: Duration = Duration::from_secs(2);
+    let used = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).expect("a time");
+    for (adapter, scheme) in [(Adapter::Packet, "packet"), (Adapter::Xdp, "xdp"), (Adapter::Packet, "net")] {
+        let Some(wire) = wire(adapter) else { continue };
+        let config = || Config { insecure: true, ..Config::default() };
+        let (mut a, mut b) = joined((&wire.near, config()), (&wire.far, config()), &at_far(scheme));
+        let waits = |endpoint: &mut Endpoint| {
+            let before = used();
+            assert!(matches!(endpoint.wait(Some(WAITED)), Err(WaitError::TimedOut)), "{scheme}");
+            used() - before
+        };
+        let used = thread::scope(|scope| {
+            let waits = [&mut a, &mut b].map(|side| scope.spawn(|| waits(&mut side.endpoint)));
+            waits.map(|waits| waits.join().expect("it has waited"))
+        });
+        assert!(a.endpoint.outgoing(a.channel).is_ok(), "{scheme}: the channel has ended");
+        eprintln!("{scheme}: {used:?} of processor time in {WAITED:?} of waiting");
+        assert!(used.iter().all(|used| *used < WAITED / 50), "{scheme}: {used:?} in {WAITED:?} of waiting");
     }
 }
