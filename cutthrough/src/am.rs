@@ -542,8 +542,8 @@ impl Node {
                     }
                     self.served = self.served.wrapping_add(1);
                     // However much others ask, what waits here ends in its time.
-                    if self.served.is_multiple_of(SERVED_PER_TICK) && self.has_ticked() {
-                        return if IDLES { self.look_between() } else { None };
+                    if self.served.is_multiple_of(SERVED_PER_TICK) && self.has_ticked(IDLES) {
+                        return self.ready.pop_front();
                     }
                 }
                 // Most replies: moved once, to where they are wanted.
