@@ -194,6 +194,13 @@ pub fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Option<T> {
 /// The first port that every user may take.
 pub(super) const FIRST_PORT: u16 = 1024;
 
+/// Names that the lanes of one other end have in turn, so that none is longer than another one's by more than a digit.
+/// It tries the next one where a lane still has its name.
+const NAMES: u32 = 100;
+
+/// The lane whose name is the longest.
+pub(super) const LONGEST: u32 = NAMES - 1;
+
 /// The address of a lane of the other end that listens at `address`: of a port, one as many ports further; of a name,
 /// one that ends in an extension of its own, so that no two lanes share what lies beside a socket. A public key of the
 /// other end stays behind it, because every lane is called by it.
@@ -210,7 +217,7 @@ pub fn lane_address(address: &str, lane: u32) -> String {
             let further = (u32::from(port.saturating_sub(FIRST_PORT)) + lane) % (65_536 - u32::from(FIRST_PORT));
             format!("{scheme}:{host}:{}", u32::from(FIRST_PORT) + further)
         }
-        None => format!("{address}-{lane}.lane"),
+        None => format!("{address}-{}.lane", lane % NAMES),
     }
 }
 
@@ -251,6 +258,9 @@ mod tests {
     #[test]
     fn lanes_have_addresses_beside_that_of_the_lobby() {
         assert_eq!(lane_address("shm:bench", 3), "shm:bench-3.lane");
+        assert_eq!(lane_address("shm:bench", 203), "shm:bench-3.lane");
+        let longest = lane_address("shm:bench", LONGEST).len();
+        assert!((0..500).chain([u32::MAX]).all(|lane| lane_address("shm:bench", lane).len() <= longest));
         assert_eq!(lane_address("udp:10.73.0.2:7400", 3), "udp:10.73.0.2:7403");
         assert_eq!(lane_address("udp:[::1]:65535", 2), "udp:[::1]:1025");
         assert_eq!(lane_address("xdp:10.73.0.2:7400", 1), "xdp:10.73.0.2:7401");

@@ -11,6 +11,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use cutthrough::{AddressError, Channel, Config, Endpoint, Event, ListenError, UdpAddressError};
+use cutthrough_node::shm::rendezvous::{NAME_MAX, PATH_MAX, socket_path};
 use rustix::io::Errno;
 use rustix::process::{Pid, getppid};
 use rustix::time::{ClockId, clock_gettime};
@@ -39,8 +40,8 @@ const COMING: Duration = Duration::from_secs(1);
 /// Most channels that a client may have opened on a lane.
 const CHANNELS_MAX: u32 = 4096;
 
-/// Addresses that are tried for a lane: another program may have the first ones.
-const TRIES: u32 = 64;
+/// Addresses that are tried for a lane: another program may have the first ones, or other lanes. Beside a name all.
+const TRIES: u32 = 128;
 
 /// Serves until it is ended by a signal, or, with `--once`, until its first client has gone.
 ///
@@ -49,6 +50,7 @@ const TRIES: u32 = 64;
 pub fn run(args: &ServeArgs, output: Output) -> Result<(), Failure> {
     way::take_place(&args.started)?;
     address::check(&args.listen, Use::Listen)?;
+    leaves_room_for_lanes(&args.listen)?;
     let seal = Seal::of_server(args)?;
     let ending = Ending::watch().map_err(|error| Failure::of_start("signals cannot be heeded", &error))?;
     let open = || Endpoint::open(seal.apply(Config::default())?).map_err(refusal);
@@ -73,6 +75,26 @@ pub fn run(args: &ServeArgs, output: Output) -> Result<(), Failure> {
         (true, Some(_)) => Time::OnceForStarter,
     };
     serve(lobby, address, seal, &ending, time, Bounds::default())
+}
+
+/// Whether the lanes of an other end that listens at `address` can be named after it. What is no address itself is left
+/// to whoever listens there.
+///
+/// # Errors
+/// If it is too long for that.
+fn leaves_room_for_lanes(address: &str) -> Result<(), Failure> {
+    let Some(name) = address.strip_prefix("shm:").filter(|_| socket_path(address).is_ok()) else { return Ok(()) };
+    let Err(error) = socket_path(&ask::lane_address(address, ask::LONGEST)) else { return Ok(()) };
+    let what = format!("{address} is too long for lanes, whose names are longer");
+    let spare = ask::lane_address("", ask::LONGEST).len();
+    let remedy = match error {
+        AddressError::Name(_) => format!("use a name of at most {} letters", NAME_MAX - spare),
+        AddressError::TooLong(_) if name.starts_with('/') => {
+            format!("use a path of at most {} bytes", PATH_MAX - spare)
+        }
+        error => return Err(Failure::from_error(&error, "choose another name")),
+    };
+    Err(Failure::new(what, remedy))
 }
 
 /// What a client can have of the other end.

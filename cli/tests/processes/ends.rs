@@ -175,6 +175,30 @@ fn a_name_in_use_is_refused_and_a_dead_one_is_not() {
     folder.wait_until_empty();
 }
 
+/// Lanes are named after the other end: one whose name leaves no room for that would be of use to nobody.
+#[test]
+fn a_name_too_long_for_lanes_is_refused_at_once() {
+    let folder = Folder::new("long");
+    let root = std::env::temp_dir();
+    let path = |bytes: usize| {
+        let path = root.join(format!("l{}-", std::process::id())).display().to_string();
+        format!("shm:{path}{}", "x".repeat(bytes - path.len()))
+    };
+    for (fits, too_long, remedy) in [
+        (format!("shm:{}", "n".repeat(56)), format!("shm:{}", "n".repeat(57)), "use a name of at most 56 letters"),
+        (path(99), path(100), "use a path of at most 99 bytes"),
+    ] {
+        let said = folder.refuses(&["perf", "serve", "--listen", &too_long]);
+        assert_eq!(said, format!("cutthrough: {too_long} is too long for lanes, whose names are longer; {remedy}\n"));
+        let server = folder.listening(&["perf", "serve", "--listen", &fits]);
+        folder.lines(&["perf", "lat", "--peer", &fits, "--count", "5", "--size", "64,8KiB"]);
+        kill(server.pid(), Signal::TERM);
+        assert_eq!(server.end(), (Some(0), String::new()));
+    }
+    let said = folder.refuses(&["perf", "serve", "--listen", &format!("shm:{}", "n".repeat(65))]);
+    assert!(said.contains("is not usable; use 1 to 64 letters"), "{said}");
+}
+
 /// A limit that is too low is named as what it is: nothing is wrong with the other end, or with its address.
 #[test]
 fn too_few_open_files_are_said_to_be_the_cause() {

@@ -25,6 +25,12 @@ use super::strangers::Stranger;
 use crate::process::Process;
 use crate::sys::credentials;
 
+/// Most letters of a name.
+pub const NAME_MAX: usize = 64;
+
+/// Most bytes of the path of a socket.
+pub const PATH_MAX: usize = 107;
+
 /// Why an address cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -130,12 +136,12 @@ pub fn socket_path(address: &str) -> Result<PathBuf, AddressError> {
         PathBuf::from(name)
     } else {
         let usable = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-        if name.is_empty() || name.len() > 64 || name.starts_with('.') || !name.chars().all(usable) {
+        if name.is_empty() || name.len() > NAME_MAX || name.starts_with('.') || !name.chars().all(usable) {
             return Err(AddressError::Name(name.to_owned()));
         }
         own_folder()?.join(format!("{name}.sock"))
     };
-    if path.as_os_str().len() > 107 { Err(AddressError::TooLong(path)) } else { Ok(path) }
+    if path.as_os_str().len() > PATH_MAX { Err(AddressError::TooLong(path)) } else { Ok(path) }
 }
 
 /// The folder, made if need be, and checked to be ours alone.

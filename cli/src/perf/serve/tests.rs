@@ -258,6 +258,23 @@ fn a_client_may_say_nothing_for_longer_the_more_a_job_moves() {
     });
 }
 
+/// Names of lanes do not become longer for ever: the first ones come again, but for those that lanes still have.
+#[test]
+fn lanes_have_names_in_turn() {
+    served("turns", |address| {
+        let way = Way::make(&Across::default(), Some(address)).unwrap();
+        let mut peer = Peer::reach(address, &way).unwrap();
+        let kept = peer.lane(&setup()).unwrap();
+        let longest = ask::lane_address(address, ask::LONGEST).len();
+        let again = |number| ask::lane_address(address, number) == ask::lane_address(address, kept.number);
+        for _ in 0..250 {
+            let lane = peer.lane(&setup()).unwrap();
+            assert!(!again(lane.number) && ask::lane_address(address, lane.number).len() <= longest, "{lane:?}");
+            peer.close(lane).unwrap();
+        }
+    });
+}
+
 /// Where the next address is taken, a lane has the one after that.
 #[test]
 fn a_lane_goes_where_there_is_room() {
