@@ -187,6 +187,20 @@ fn what_cannot_be_fetched_or_drawn_is_refused_in_one_line() {
     }
 }
 
+/// What is too long is a folder that the user has not named here.
+#[test]
+fn a_folder_for_sockets_that_is_too_long_is_refused_with_the_variable_to_set() {
+    let folder = Folder::new("long");
+    let file = folder.file(1);
+    let tmp = folder.0.join("x".repeat(100));
+    fs::create_dir(&tmp).expect("a folder can be made");
+    let output = folder.demo(&["--file", text(&file)]).env("TMPDIR", &tmp).output().expect("it can be started");
+    let message = String::from_utf8(output.stderr).expect("UTF-8");
+    assert_eq!((output.status.code(), output.stdout.len(), message.lines().count()), (Some(2), 0, 1), "{message}");
+    assert!(message.ends_with("; set TMPDIR to a folder with a shorter path\n"), "{message}");
+    assert!(message.contains(text(&tmp)), "{message}");
+}
+
 /// The file changes after the fetching process has read it and before the serving one has: what is fetched is not what
 /// it is checked against.
 #[test]

@@ -7,11 +7,12 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use cutthrough::{CONTROL_MAX, Channel, Endpoint, Event, Incoming};
+use cutthrough_node::shm::rendezvous::PATH_MAX;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::ask::{READY, Request, Setup};
 use super::serve;
-use super::socket::Client;
+use super::socket::{Client, SOCKET};
 use crate::cpu::{self, Pair};
 use crate::failure::Failure;
 use crate::perf::others::{Others, time_of_process};
@@ -37,6 +38,8 @@ impl Server {
     /// # Errors
     /// If it cannot be started.
     pub fn start(file: &Path, file_bytes: usize) -> Result<Self, Failure> {
+        // Whether there is a place to meet is said now, before anything is printed.
+        drop(Meeting::new()?);
         let cannot = |error| Failure::of_start("cannot start the serving process", &error);
         let program = std::env::current_exe().map_err(cannot)?;
         let mut command = Command::new(program);
@@ -69,7 +72,7 @@ impl Server {
     /// # Errors
     /// If the serving process says why it cannot, or is gone.
     pub fn open(&mut self, policy: &str, staging_bytes: u32, memory_bytes: u64) -> Result<Session, Failure> {
-        let meeting = Meeting::new();
+        let meeting = Meeting::new()?;
         let setup = Setup { policy: policy.to_owned(), staging_bytes, memory_bytes, ..self.setup(&meeting) };
         self.tell(&setup)?;
         let config = serve::config(&setup).map_err(|error| lost(&error))?;
@@ -84,7 +87,7 @@ impl Server {
     /// # Errors
     /// If the serving process says why it cannot, or is gone.
     pub fn connect(&mut self) -> Result<Client, Failure> {
-        let meeting = Meeting::new();
+        let meeting = Meeting::new()?;
         let setup = Setup { socket: true, ..self.setup(&meeting) };
         self.tell(&setup)?;
         Client::connect(&setup).map_err(|error| lost(&error))
@@ -137,9 +140,18 @@ impl Drop for Server {
 struct Meeting(PathBuf);
 
 impl Meeting {
-    fn new() -> Self {
-        let name = format!("cutthrough-demo-{}-{:x}", std::process::id(), fastrand::u32(..));
-        Self(std::env::temp_dir().join(name))
+    /// Such a folder, which is not there yet.
+    ///
+    /// # Errors
+    /// If a socket in it would have too long a path.
+    fn new() -> Result<Self, Failure> {
+        let name = format!("cutthrough-demo-{}-{:08x}", std::process::id(), fastrand::u32(..));
+        let path = std::env::temp_dir().join(name);
+        if path.join(SOCKET).as_os_str().len() > PATH_MAX {
+            let what = format!("folder {path:?} is too long for a socket in it ({PATH_MAX} bytes)");
+            return Err(Failure::new(what, "set TMPDIR to a folder with a shorter path"));
+        }
+        Ok(Self(path))
     }
 }
 

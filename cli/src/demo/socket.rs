@@ -24,8 +24,11 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Time between two looks at whether it comes.
 const LOOK: Duration = Duration::from_millis(1);
 
+/// The name of the socket in the folder of a setup, the longest one there.
+pub const SOCKET: &str = "ordinary.sock";
+
 fn path(setup: &Setup) -> PathBuf {
-    setup.folder.join("ordinary.sock")
+    setup.folder.join(SOCKET)
 }
 
 /// The fetching process's end.

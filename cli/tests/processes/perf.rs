@@ -1,6 +1,7 @@
 //! Every test of `perf`, briefly: lines as the contract says. No figure is judged here.
 
 use std::net::UdpSocket;
+use std::os::unix::fs::PermissionsExt as _;
 use std::thread;
 
 use serde_json::Value;
@@ -345,4 +346,22 @@ fn a_folder_that_cannot_be_used_is_said_once() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
     assert!(said.contains("set CUTTHROUGH_DIR"), "{said}");
+}
+
+/// The names are the program's own here, and so it is the folder that is too long.
+#[test]
+fn a_folder_that_is_too_long_for_sockets_is_said_to_be_the_cause() {
+    let folder = Folder::new("long-folder");
+    let long = std::env::temp_dir().join(format!("{}-{}", "x".repeat(100), std::process::id()));
+    for (variable, other) in [("CUTTHROUGH_DIR", "XDG_RUNTIME_DIR"), ("XDG_RUNTIME_DIR", "CUTTHROUGH_DIR")] {
+        let mut command = folder.program(&["perf", "lat", "--count", "1", "--size", "64"]);
+        // That of a runtime has to be there.
+        std::fs::create_dir_all(&long).expect("a folder can be made");
+        std::fs::set_permissions(&long, std::fs::Permissions::from_mode(0o700)).expect("its mode");
+        let output = command.env_remove(other).env(variable, &long).output().expect("the program can be started");
+        std::fs::remove_dir_all(&long).expect("it was made");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{variable}: {said}");
+        assert!(said.ends_with("; set CUTTHROUGH_DIR to a folder with a shorter path\n"), "{variable}: {said}");
+    }
 }

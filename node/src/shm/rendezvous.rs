@@ -45,7 +45,7 @@ pub enum AddressError {
     )]
     Name(String),
     /// The path is longer than a socket's may be.
-    #[error("path {0:?} is too long for a socket (107 bytes); use a shorter one")]
+    #[error("path {0:?} is too long for a socket ({max} bytes); {cure}", max = PATH_MAX, cure = shorter(.0))]
     TooLong(PathBuf),
     /// The folder for names cannot be used.
     #[error("folder {path:?}: {error}; set CUTTHROUGH_DIR to a folder of your own with mode 700")]
@@ -95,6 +95,15 @@ fn shown(path: &Path) -> String {
         (Some(name), Some("sock")) if is_name => format!("shm:{name} ({})", path.display()),
         (_, Some("lock")) => path.display().to_string(),
         _ => format!("shm:{}", path.display()),
+    }
+}
+
+/// What to do where a path is too long. A name is never too long by itself: the folder is, which the user has set.
+fn shorter(path: &Path) -> &'static str {
+    if path.parent() == Some(&folder()) {
+        "set CUTTHROUGH_DIR to a folder with a shorter path"
+    } else {
+        "use a shorter one"
     }
 }
 
