@@ -14,6 +14,7 @@ pub use self::compare::{CompareArgs, CompareTest};
 pub use self::measure::{Across, Adapter, Far, Measure, Memory};
 pub use self::sim::{FaultArgs, Plant, PointArgs, SimArgs, SimCommand, SimResults};
 use crate::failure::Failure;
+use crate::hint;
 use crate::perf::across::Mode;
 use crate::perf::am::AmArgs;
 use crate::perf::idle::IdleArgs;
@@ -343,10 +344,12 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Parsed, Failur
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Ok(Parsed::Print(error.render().to_string())),
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
             if error.render().to_string().contains("Usage: cutthrough perf") {
-                let remedy = "try 'cutthrough perf lat', or 'cutthrough perf --help' for all of them";
+                let [lat, help] = ["perf lat", "perf --help"].map(hint::command);
+                let remedy = format!("try '{lat}', or '{help}' for all of them");
                 return Err(Failure::new("no test is named", remedy));
             }
-            Err(Failure::new("no command given", "try 'cutthrough demo', or 'cutthrough --help' for all commands"))
+            let [demo, help] = ["demo", "--help"].map(hint::command);
+            Err(Failure::new("no command given", format!("try '{demo}', or '{help}' for all commands")))
         }
         _ => {
             let (what, remedy) = one_line(&error);

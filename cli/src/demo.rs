@@ -22,6 +22,7 @@ use serde::Serialize;
 use crate::args::DemoArgs;
 use crate::failure::Failure;
 use crate::file::{self, Loaded};
+use crate::hint;
 use crate::machine::Machine;
 use crate::output::{Output, PerfLine, Times, thousandths};
 use crate::perf::others;
@@ -307,14 +308,16 @@ fn cannot_draw(svg: &Path, error: &std::io::Error) -> Failure {
 
 /// What to try next.
 fn next(drawn: bool) -> String {
-    let svg = "  cutthrough demo --svg demo.svg     the timeline as a picture\n";
-    format!(
-        "Try next:\n{}  \
-         cutthrough perf lat                latency by size, against the machine\n  \
-         cutthrough perf sweep              the default against every fixed pulse\n  \
-         cutthrough stat                    counters of running endpoints",
-        if drawn { "" } else { svg }
-    )
+    let all = [
+        ("demo --svg demo.svg", "the timeline as a picture"),
+        ("perf lat", "latency, against the machine"),
+        ("perf sweep", "the default and all fixed pulses"),
+        ("stat", "counters of running endpoints"),
+    ];
+    let lines = all.map(|(words, what)| (hint::command(words), what));
+    let widest = lines.iter().map(|(command, _)| command.len()).max().unwrap_or_default();
+    let lines = lines.iter().skip(usize::from(drawn)).map(|(command, what)| format!("  {command:<widest$}  {what}"));
+    format!("Try next:\n{}", lines.collect::<Vec<_>>().join("\n"))
 }
 
 #[cfg(test)]

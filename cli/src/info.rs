@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::args::Adapter;
 use crate::failure::Failure;
+use crate::hint;
 use crate::machine::Machine;
 use crate::output::Output;
 use crate::table::{hanging, wrapped};
@@ -152,7 +153,7 @@ fn text(info: &Info) -> String {
     let versions = format!("wire {}, frames {}; both sides need the same", info.wire_version, info.frame_version);
     lines.push(format!("  {:<20} {versions}", "versions"));
     lines.push(String::new());
-    lines.push("Next: cutthrough demo".into());
+    lines.push(format!("Next: {}", hint::command("demo")));
     lines.join("\n")
 }
 

@@ -14,6 +14,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::address::{self, Use};
 use crate::failure::Failure;
+use crate::hint;
 use crate::output::Output;
 
 /// Options of `lease`.
@@ -61,7 +62,10 @@ struct Taken {
 pub fn run(args: &LeaseArgs, output: Output) -> Result<(), Failure> {
     let failed = |error| match &error {
         LeaseError::Malformed(_) => Failure::from_error(&error, "check the address"),
-        _ => Failure::from_error(&error, "run it as root, or see in 'cutthrough info' what is missing"),
+        _ => {
+            let remedy = format!("run it as root, or see in '{}' what is missing", hint::command("info"));
+            Failure::from_error(&error, &remedy)
+        }
     };
     if !args.address.starts_with("xdp:") {
         let what = format!("{} cannot be leased", args.address);

@@ -3,7 +3,7 @@
 //! A command line goes through these files in order: [`args`] reads it, [`main`] hands it to the command ([`demo`],
 //! [`info`], [`key`], [`lease`], [`perf`], [`run`], [`stat`]), which measures on chosen cores ([`cpu`]) with [`clock`]
 //! and [`stats`], or simulates ([`sim`]), and prints through [`output`] for scripts and [`table`] and [`timeline`] for
-//! people. A [`failure`] is one line on standard error.
+//! people. A [`failure`] is one line on standard error. Commands that either names are written by [`hint`].
 
 #![forbid(unsafe_code)]
 
@@ -14,6 +14,7 @@ pub mod cpu;
 pub mod demo;
 pub mod failure;
 pub mod file;
+pub mod hint;
 pub mod info;
 pub mod key;
 pub mod lease;

@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::args::StatArgs;
 use crate::failure::Failure;
+use crate::hint;
 use crate::output::Output;
 use crate::table::{Table, hanging};
 use crate::units;
@@ -80,7 +81,7 @@ pub fn run(args: &StatArgs, output: Output) -> Result<(), Failure> {
             }
             return Err(Failure::new(
                 what,
-                "'cutthrough stat' lists all of them, and as root those of other users too",
+                format!("'{}' lists all of them, and as root those of other users too", hint::command("stat")),
             ));
         }
         was_there = true;
@@ -191,9 +192,10 @@ impl Earlier {
 
 fn text(lines: &[EndpointLine], before: &Earlier) -> String {
     if lines.is_empty() {
-        return "No endpoint runs that may be looked at. For one, start in another terminal:\n  \
-            cutthrough perf serve --listen shm:try"
-            .into();
+        return format!(
+            "No endpoint runs that may be looked at. For one, start in another terminal:\n  {}",
+            hint::command("perf serve --listen shm:try")
+        );
     }
     lines.iter().map(|line| endpoint_text(line, before)).collect::<Vec<_>>().join("\n\n")
 }

@@ -4,7 +4,7 @@ use std::process::{Command, Output, Stdio};
 
 fn program(words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_cutthrough"));
-    command.args(words).stdin(Stdio::null());
+    command.args(words).stdin(Stdio::null()).env_remove("CARGO_PKG_NAME");
     command
 }
 
@@ -31,6 +31,27 @@ fn bad_use_is_exit_code_2_and_one_line() {
         let message = text(&output.stderr);
         assert_eq!(message.lines().count(), 1, "{words:?}: {message}");
         assert!(message.starts_with("cutthrough: ") && message.contains("; "), "{words:?}: {message}");
+    }
+}
+
+/// Whoever has it run by cargo has no program of that name.
+#[test]
+fn a_command_to_type_is_written_as_the_program_was_started() {
+    let said = |words: &[&str], package: Option<&str>| {
+        let mut command = program(words);
+        let output = package.iter().fold(&mut command, |command, package| command.env("CARGO_PKG_NAME", package));
+        let output = output.output().expect("the program can be started");
+        [text(&output.stdout), text(&output.stderr)].concat()
+    };
+    for (words, plain, by_cargo) in [
+        (&["perf"][..], "try 'cutthrough perf lat'", "try 'cargo run --release -- perf lat'"),
+        (&["perf", "lat", "--peer", "shm:nobody"], "'cutthrough perf serve", "'cargo run --release -- perf serve"),
+        (&["info"], "Next: cutthrough demo\n", "Next: cargo run --release -- demo\n"),
+    ] {
+        for (package, expected) in [(None, plain), (Some("their-own"), plain), (Some("cutthrough-cli"), by_cargo)] {
+            let said = said(words, package);
+            assert!(said.contains(expected), "{words:?} {package:?}: {said}");
+        }
     }
 }
 

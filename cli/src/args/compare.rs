@@ -4,6 +4,7 @@ use clap::{Args, Parser, ValueEnum};
 
 use super::{Measure, one_line};
 use crate::failure::Failure;
+use crate::hint;
 
 /// Options of `perf compare`.
 #[derive(Args, Debug)]
@@ -66,7 +67,10 @@ impl CompareArgs {
     fn side(&self, name: &str, options: &str) -> Result<Measure, Failure> {
         let refuse = |error: clap::Error| {
             let (what, _) = one_line(&error);
-            Failure::new(format!("in {name} {options:?}: {what}"), "see 'cutthrough perf compare --help'")
+            Failure::new(
+                format!("in {name} {options:?}: {what}"),
+                format!("see '{}'", hint::command("perf compare --help")),
+            )
         };
         let Side { measure: own } = Side::try_parse_from(options.split_whitespace()).map_err(refuse)?;
         let mut side = Side { measure: self.common.clone() };

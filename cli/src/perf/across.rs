@@ -7,6 +7,7 @@ use cutthrough::{Placement, XdpMode};
 
 use crate::args::{Across, Adapter};
 use crate::failure::Failure;
+use crate::hint;
 
 impl Across {
     /// Whether what lies between the two ends is a way of this adapter.
@@ -45,7 +46,7 @@ impl Across {
         if adapter == Adapter::Fabric {
             return Err(Failure::new(
                 format!("the adapter {} is not built yet", adapter.name()),
-                "use another --adapter, one that works here by 'cutthrough info'",
+                format!("use another --adapter, one that works here by '{}'", hint::command("info")),
             ));
         }
         if self.placement.is_some() && adapter != Adapter::Xdp {

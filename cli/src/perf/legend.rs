@@ -1,8 +1,11 @@
 //! What stands below a table of results: what was measured and what it was held against, and nothing else.
 
+use std::borrow::Cow;
+
 use super::case::{Case, Test};
 use super::held::Held;
 use crate::args::Memory;
+use crate::hint;
 use crate::table::wrapped;
 use crate::units;
 
@@ -103,8 +106,8 @@ fn parts<'a>(name: &'a str, explained: &mut Vec<&'a str>) -> String {
 }
 
 /// What a limit is.
-fn meaning(part: &str) -> &'static str {
-    match part {
+fn meaning(part: &str) -> Cow<'static, str> {
+    Cow::Borrowed(match part {
         "cacheline_pingpong" => "one way of a flag between two cores, a cache line per direction",
         "message_64" => "half a round trip of a message of 64 B",
         "2*message_64" => "a message of 64 B there and one back",
@@ -121,8 +124,8 @@ fn meaning(part: &str) -> &'static str {
         "xdp_fetch" => "a page that is asked for and copied out by bare rings of AF_XDP",
         "packet_stream" => "full frames by bare rings of AF_PACKET",
         "xdp_stream" => "full frames by bare rings of AF_XDP",
-        _ => "see 'cutthrough perf limits --help'",
-    }
+        _ => return format!("see '{}'", hint::command("perf limits --help")).into(),
+    })
 }
 
 #[cfg(test)]

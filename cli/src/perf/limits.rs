@@ -41,6 +41,7 @@ use crate::args::LimitsArgs;
 use crate::clock::{Length, round_trips};
 use crate::cpu::Pair;
 use crate::failure::Failure;
+use crate::hint;
 use crate::machine::Machine;
 use crate::output::{LimitLine, Output, Times};
 use crate::perf::room::NoRoom;
@@ -412,9 +413,10 @@ pub fn run(args: &LimitsArgs, output: Output) -> Result<(), Failure> {
     }
     output.say(&format!(
         "{}\n\n{table}\n{}\nTimes of one way between two threads, or of one whole operation.\n\
-         What each is: cutthrough perf limits --help",
+         What each is: {}",
         wrapped(&machine.to_string()),
-        absent(&missing)
+        absent(&missing),
+        hint::command("perf limits --help")
     ))
 }
 

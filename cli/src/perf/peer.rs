@@ -20,6 +20,7 @@ use crate::address::{self, Use};
 use crate::args::Adapter;
 use crate::cpu::Pair;
 use crate::failure::Failure;
+use crate::hint;
 use crate::machine;
 
 /// How long an other end that was asked to end may take.
@@ -273,7 +274,7 @@ impl Far<'_> {
     /// What starts it.
     fn command(self) -> String {
         let (address, _) = self.address.split_once('#').unwrap_or((self.address, ""));
-        format!("cutthrough perf serve --listen {address}{}", self.seal.option())
+        hint::command(&format!("perf serve --listen {address}{}", self.seal.option()))
     }
 }
 

@@ -27,6 +27,7 @@ use crate::address::{self, Use};
 use crate::args::ServeArgs;
 use crate::cpu;
 use crate::failure::Failure;
+use crate::hint;
 use crate::machine;
 use crate::output::Output;
 use lobby::{Desk, Heard, Lobby, Said};
@@ -67,7 +68,8 @@ pub fn run(args: &ServeArgs, output: Output) -> Result<(), Failure> {
         _ => args.listen.clone(),
     };
     let (called, option) = (called(&address), seal.option());
-    output.say(&format!("Waiting at {address}; measure with\n  cutthrough perf lat --peer {called}{option}"))?;
+    let measure = hint::command(&format!("perf lat --peer {called}{option}"));
+    output.say(&format!("Waiting at {address}; measure with\n  {measure}"))?;
     // Whoever starts this for itself says on which core.
     let time = match (args.once, args.started.core) {
         (false, _) => Time::Always,
@@ -161,7 +163,7 @@ fn refusal(error: impl std::error::Error + 'static) -> Failure {
         Some(
             ListenError::Address(_) | ListenError::Net(UdpAddressError::Host { .. } | UdpAddressError::Nowhere(_)),
         ) => "check the address that is given to --listen",
-        _ => "see 'cutthrough info'",
+        _ => &format!("see '{}'", hint::command("info")),
     };
     Failure::from_error(&error, remedy)
 }

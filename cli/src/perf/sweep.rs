@@ -17,6 +17,7 @@ use super::way::Way;
 use crate::args::{Measure, Memory};
 use crate::clock::Length;
 use crate::failure::Failure;
+use crate::hint;
 use crate::machine::Machine;
 use crate::output::{Output, PerfLine, RegretLine, Times, tenths, thousandths};
 use crate::progress;
@@ -111,7 +112,7 @@ fn checked(options: &Measure) -> Result<Measure, Failure> {
     if options.far.listen.is_some() {
         return Err(Failure::new(
             "a sweep is the measuring end",
-            "use 'cutthrough perf serve --listen ADDR' for the other",
+            format!("use '{}' for the other", hint::command("perf serve --listen ADDR")),
         ));
     }
     let size = if options.size.is_empty() { SIZES.map(Size).into() } else { options.size.clone() };

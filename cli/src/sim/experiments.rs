@@ -10,6 +10,7 @@ use indicatif::ProgressBar;
 
 use crate::cpu;
 use crate::failure::Failure;
+use crate::hint;
 use crate::output::Output;
 use crate::progress;
 
@@ -21,14 +22,14 @@ const THREADS: usize = 2;
 /// # Errors
 /// If there is no such experiment, or none is named.
 pub fn named(catalogue: &Catalogue, ids: &[String]) -> Result<Vec<Experiment>, Failure> {
-    const REMEDY: &str = "'cutthrough sim list' shows all of them";
+    let remedy = || format!("'{}' shows all of them", hint::command("sim list"));
     let is_wanted = |found: &Experiment, id: &str| id == "all" || found.id.eq_ignore_ascii_case(id);
     let all = catalogue.experiments();
     if let Some(unknown) = ids.iter().find(|id| *id != "all" && !all.iter().any(|found| is_wanted(found, id))) {
-        return Err(Failure::new(format!("there is no experiment {unknown:?}"), REMEDY));
+        return Err(Failure::new(format!("there is no experiment {unknown:?}"), remedy()));
     }
     if ids.is_empty() {
-        return Err(Failure::new("no experiment is named", REMEDY));
+        return Err(Failure::new("no experiment is named", remedy()));
     }
     Ok(all.into_iter().filter(|found| ids.iter().any(|id| is_wanted(found, id))).collect())
 }

@@ -14,6 +14,7 @@ use serde::Serialize;
 use super::{files, wrong_platform};
 use crate::args::PointArgs;
 use crate::failure::Failure;
+use crate::hint;
 use crate::output::Output;
 use crate::table::Table;
 use crate::units::{self, Size};
@@ -41,7 +42,7 @@ pub fn run(catalogue: &Catalogue, args: &PointArgs, output: Output) -> Result<()
     let platform = platform(catalogue, &args.platform)?;
     let firmware: Firmware = args.policy.parse().map_err(|error: String| {
         let what = format!("--policy {:?}: {error}", args.policy);
-        Failure::from_error(&what, "see 'cutthrough sim point --help'")
+        Failure::from_error(&what, &format!("see '{}'", hint::command("sim point --help")))
     })?;
     let query = Query { firmware, payload: args.payload.0, count: args.count, senders: args.senders };
     if let Some(file) = &args.trace {
@@ -79,7 +80,7 @@ fn platform(catalogue: &Catalogue, name: &str) -> Result<Platform, Failure> {
     }
     let refuse = |why: &str| {
         let what = format!("--platform {name}: no built-in platform, and as a file: {why}");
-        Failure::new(what, "'cutthrough sim list' shows the platforms")
+        Failure::new(what, format!("'{}' shows the platforms", hint::command("sim list")))
     };
     let mut text = String::new();
     let read = File::open(name).and_then(|file| file.take(MOST + 1).read_to_string(&mut text));

@@ -31,7 +31,7 @@ impl Folder {
 
     /// Tells a command where names live.
     pub(crate) fn told<'a>(&self, command: &'a mut Command) -> &'a mut Command {
-        command.env("CUTTHROUGH_DIR", &self.0).stdin(Stdio::null())
+        command.env("CUTTHROUGH_DIR", &self.0).env_remove("CARGO_PKG_NAME").stdin(Stdio::null())
     }
 
     pub(crate) fn run(&self, words: &[&str]) -> Output {

@@ -4,6 +4,7 @@ use clap::ValueEnum;
 
 use crate::args::{CompareArgs, CompareTest, Measure, Memory};
 use crate::failure::Failure;
+use crate::hint;
 use crate::perf::am::ground::Plan;
 use crate::perf::am::{self, AmRow, MEDIUM_BYTES, STORES};
 use crate::perf::rpc::{self, FETCHED, PAGES, RpcRow};
@@ -108,7 +109,7 @@ fn of_am(asked: &[AmRow], options: &Measure, payloads: bool) -> Result<Vec<Plan>
             AmRow::Pages => {
                 return Err(Failure::new(
                     "the row pages is a batch that is timed as a whole, too long for a round of a comparison",
-                    "give other --rows, and measure it by 'cutthrough perf am pages'",
+                    format!("give other --rows, and measure it by '{}'", hint::command("perf am pages")),
                 ));
             }
         }

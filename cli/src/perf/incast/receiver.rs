@@ -18,6 +18,7 @@ use super::{IncastArgs, kernel};
 use crate::args::Adapter;
 use crate::cpu::Pair;
 use crate::failure::Failure;
+use crate::hint;
 use crate::units::Size;
 
 /// First bytes of control messages: begin to send, stop; a payload; no more of them, and after it how many frames went
@@ -115,7 +116,8 @@ impl Receiver {
         let landing_bytes = if way.adapter == Adapter::Xdp { needed } else { config.landing_bytes.max(needed) };
         let (placement, xdp_mode) = (args.across.placement.unwrap_or_default(), way.xdp_mode.0);
         let mut endpoint = open(way.seal.apply(Config { landing_bytes, placement, xdp_mode, ..config })?)?;
-        endpoint.listen(&address).map_err(|error| Failure::from_error(&error, "see 'cutthrough info'"))?;
+        let see = format!("see '{}'", hint::command("info"));
+        endpoint.listen(&address).map_err(|error| Failure::from_error(&error, &see))?;
         let overruns = kernel::sockets(port).map(|sockets| sockets.drops);
         let watch =
             Watch::begin(port).map_err(|error| Failure::of_start("there is no thread to look beside it", &error))?;
