@@ -39,6 +39,9 @@ use source::PAGE;
 /// Fixed pulses that are tried for a page; a longer one would be the whole page.
 const PAGE_PULSES: [u64; 3] = [512, 1024, 2048];
 
+/// Fixed pulses that are tried for the stream, beside those.
+const STREAM_PULSES: [u64; 4] = [4 << 10, 8 << 10, 16 << 10, 32 << 10];
+
 /// Fixed pulses that are tried for the large message.
 const MESSAGE_PULSES: [u64; 5] = [8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10];
 
@@ -87,7 +90,7 @@ fn show(path: &Path, svg: Option<&Path>, output: Output) -> Result<(), Failure> 
     output.say(&introduction(path, &file))?;
     let file = file.bytes;
 
-    let bar = progress::bar(ways().len() * ROUNDS + 1);
+    let bar = progress::bar((ways().len() + STREAM_PULSES.len()) * ROUNDS + 1);
     let others = server.watch();
     let rows = measure(&mut server, &file, &bar)?;
     let others = server.share(&others);
@@ -137,7 +140,7 @@ fn page_count(pages: usize) -> String {
     if pages == 1 { "1 page".into() } else { format!("{pages} pages") }
 }
 
-/// Every way that is measured, in the order of the table.
+/// Every way that pages are fetched, in the order of the table.
 fn ways() -> Vec<Way> {
     let pulses = PAGE_PULSES.map(|pulse| Way::Copied(fixed(pulse)));
     let mut ways = vec![Way::Copied(Policy::StoreAndForward)];
@@ -155,7 +158,9 @@ fn measure(server: &mut Server, file: &[u8], bar: &indicatif::ProgressBar) -> Re
     let mut order: Vec<u32> = (0..).take(source::pages(file.len())).collect();
     fastrand::Rng::with_seed(SEED).shuffle(&mut order);
     let mut places = Places::new(file.len())?;
-    let mut rows: Vec<Fetched> = ways().into_iter().map(|way| Fetched::new(way, file.len())).collect();
+    let pages = ways().into_iter().map(|way| Fetched::new(way, file.len()));
+    let streams = STREAM_PULSES.map(|pulse| Fetched::of_stream(Way::Copied(fixed(pulse))));
+    let mut rows: Vec<Fetched> = pages.chain(streams).collect();
     let begun = Instant::now();
     for round in 0..ROUNDS {
         if round > 0 && begun.elapsed() > ROUNDS_UNTIL {
@@ -196,8 +201,9 @@ struct Line {
     perf: PerfLine,
     /// `private`, `pool` or `reference`, as `perf --memory`.
     memory: &'static str,
-    /// Pages that were fetched and found to be as in the file.
-    checked: usize,
+    /// Pages that were fetched and found to be as in the file; absent of a stream alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    checked: Option<usize>,
 }
 
 /// Prints the table, and all that was measured as JSON.
@@ -223,19 +229,19 @@ fn line(row: &Fetched, bytes: usize, machine: &Machine) -> Line {
     let count = quantiles.map(|quantiles| quantiles.count);
     let pulses = count.filter(|_| row.pulses > 0).map(|count| row.pulses as f64 / count as f64);
     let perf = PerfLine {
-        test: "fetch",
+        test: if row.pages { "fetch" } else { "bw" },
         adapter: Some(adapter.into()),
         policy,
-        size: Some(PAGE.min(bytes) as u64),
+        size: Some(if row.pages { PAGE } else { STREAM as usize }.min(bytes) as u64),
         count,
         times: quantiles.as_ref().map(Times::from).unwrap_or_default(),
         bytes_per_s: row.bytes_per_s(),
-        copies: Some(row.copies),
+        copies: row.pages.then_some(row.copies),
         pulses: pulses.map(|pulses| (pulses * 10.0).round() / 10.0),
         machine: machine.clone(),
         ..PerfLine::default()
     };
-    Line { perf, memory, checked: checked(row) }
+    Line { perf, memory, checked: row.pages.then(|| checked(row)) }
 }
 
 fn checked(row: &Fetched) -> usize {
@@ -243,37 +249,55 @@ fn checked(row: &Fetched) -> usize {
 }
 
 fn table(rows: &[Fetched]) -> String {
-    let best = best_fixed(rows);
     let mut table = Table::new(&["", "fetch p50", "p99", "stream", "copies"]);
-    for (index, row) in rows.iter().enumerate() {
-        let is_fixed = matches!(row.way, Way::Copied(Policy::Fixed(_)));
-        if is_fixed && best != Some(index) {
-            continue;
+    let (fixed, others): (Vec<&Fetched>, Vec<&Fetched>) = rows.iter().partition(|row| pulse(row).is_some());
+    for (index, row) in others.into_iter().enumerate() {
+        if index == 1
+            && let Some((page, stream)) = best(&fixed)
+        {
+            table.row(cells(best_label(page, stream), page, stream));
         }
-        let time = |of: fn(&Quantiles) -> f64| {
-            row.times.quantiles(1.0).map_or_else(|| "-".into(), |quantiles| units::time(of(&quantiles)))
-        };
-        table.row(vec![
-            label(row.way),
-            time(|quantiles| quantiles.p50_ns),
-            time(|quantiles| quantiles.p99_ns),
-            row.bytes_per_s().map_or_else(|| "-".into(), units::bandwidth),
-            row.copies.to_string(),
-        ]);
+        table.row(cells(label(row.way), row, row));
     }
     table.to_string()
 }
 
-/// The row of the fixed pulse with the least median.
-fn best_fixed(rows: &[Fetched]) -> Option<usize> {
-    let fixed = rows.iter().enumerate().filter(|(_, row)| matches!(row.way, Way::Copied(Policy::Fixed(_))));
+/// A row of the table: of one way for the pages, and one for the stream.
+fn cells(label: String, page: &Fetched, stream: &Fetched) -> Vec<String> {
+    let time = |of: fn(&Quantiles) -> f64| {
+        page.times.quantiles(1.0).map_or_else(|| "-".into(), |quantiles| units::time(of(&quantiles)))
+    };
+    vec![
+        label,
+        time(|quantiles| quantiles.p50_ns),
+        time(|quantiles| quantiles.p99_ns),
+        stream.bytes_per_s().map_or_else(|| "-".into(), units::bandwidth),
+        page.copies.to_string(),
+    ]
+}
+
+/// The fixed pulse of a way, if it has one.
+fn pulse(row: &Fetched) -> Option<u64> {
+    if let Way::Copied(Policy::Fixed(pulse)) = row.way { Some(pulse.get()) } else { None }
+}
+
+/// Of fixed pulses the one with the least median for a page, and the one with the widest stream.
+fn best<'r>(fixed: &[&'r Fetched]) -> Option<(&'r Fetched, &'r Fetched)> {
     let median = |row: &Fetched| row.times.quantiles(1.0).map_or(f64::INFINITY, |quantiles| quantiles.p50_ns);
-    fixed.min_by(|a, b| median(a.1).total_cmp(&median(b.1))).map(|(index, _)| index)
+    let width = |row: &Fetched| row.bytes_per_s().unwrap_or_default();
+    let page = fixed.iter().filter(|row| row.pages).min_by(|a, b| median(a).total_cmp(&median(b)))?;
+    let stream = fixed.iter().max_by(|a, b| width(a).total_cmp(&width(b)))?;
+    Some((page, stream))
+}
+
+fn best_label(page: &Fetched, stream: &Fetched) -> String {
+    let mut pulses: Vec<String> = [page, stream].into_iter().filter_map(pulse).map(|of| Size(of).to_string()).collect();
+    pulses.dedup();
+    format!("best fixed pulse ({})", pulses.join(", "))
 }
 
 fn label(way: Way) -> String {
     match way {
-        Way::Copied(Policy::Fixed(pulse)) => format!("best fixed pulse ({pulse} B)"),
         Way::Copied(policy @ Policy::Adaptive { .. }) => format!("{policy} (the default)"),
         way => name(way),
     }
@@ -282,7 +306,7 @@ fn label(way: Way) -> String {
 /// What the table says, and whether every byte was right.
 fn conclusion(rows: &[Fetched]) -> String {
     let pages = rows.first().map_or(0, |row| row.checked.len());
-    let fewest = rows.iter().map(checked).min().unwrap_or_default();
+    let fewest = rows.iter().filter(|row| row.pages).map(checked).min().unwrap_or_default();
     let which = match fewest {
         1 if pages == 1 => "The one page".into(),
         all if all == pages => format!("All {pages} pages"),
@@ -291,7 +315,8 @@ fn conclusion(rows: &[Fetched]) -> String {
     wrapped(&format!(
         "\n{which} came in every way, and every byte is as in the file.\n\
          fetch: request and page, until it is in its place. stream: the file in messages of {}.\n\
-         The first three copy from private to private memory in pulses. put: straight into the page that the request \
+         The first three copy from private to private memory in pulses; of the fixed ones, the best for a page and the \
+         best for the stream are shown. put: straight into the page that the request \
          names. by reference: the page itself, which both processes see; nothing moves. Unix socket: the ordinary way, \
          to compare with, by write and read of a stream socket; both processes sleep in the kernel while they wait.",
         Size(STREAM.into())
@@ -323,6 +348,36 @@ fn next(drawn: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn fixed_row(pages: bool, pulse: u64, ns: u64, bytes_per_s: f64) -> Fetched {
+        let way = Way::Copied(fixed(pulse));
+        let mut row = if pages { Fetched::new(way, 1) } else { Fetched::of_stream(way) };
+        if pages {
+            row.times.record_duration(Duration::from_nanos(ns));
+        }
+        row.streams.push(bytes_per_s);
+        row
+    }
+
+    #[test]
+    fn of_fixed_pulses_the_best_for_a_page_and_the_best_for_the_stream_are_shown() {
+        let rows = |widest| {
+            [
+                fixed_row(true, 512, 900, 1e9),
+                fixed_row(true, 1024, 700, 2e9),
+                fixed_row(true, 2048, 800, widest),
+                fixed_row(false, 8 << 10, 0, 9e9),
+                fixed_row(false, 16 << 10, 0, 8e9),
+            ]
+        };
+        let shown = |rows: &[Fetched]| {
+            let (page, stream) = best(&rows.iter().collect::<Vec<_>>()).expect("there are some");
+            cells(best_label(page, stream), page, stream)
+        };
+        assert_eq!(shown(&rows(3e9)), ["best fixed pulse (1 KiB, 8 KiB)", "700 ns", "700 ns", "9.00 GB/s", "0"]);
+        assert_eq!(shown(&rows(9.5e9))[0], "best fixed pulse (1 KiB, 2 KiB)");
+        assert_eq!(shown(&rows(3e9)[..2])[0], "best fixed pulse (1 KiB)");
+    }
 
     #[test]
     fn the_timeline_is_as_wide_as_the_terminal_within_reason() {

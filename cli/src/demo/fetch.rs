@@ -65,6 +65,8 @@ pub struct Budget {
 pub struct Fetched {
     /// The way.
     pub way: Way,
+    /// Whether pages are fetched so; if not, it is the stream alone that is measured.
+    pub pages: bool,
     /// From the request until the page is in its place.
     pub times: Samples,
     /// Bytes per second of the streams, one each; none by reference, where nothing moves.
@@ -82,7 +84,13 @@ impl Fetched {
     #[must_use]
     pub fn new(way: Way, file_bytes: usize) -> Self {
         let checked = vec![false; source::pages(file_bytes)];
-        Self { way, times: Samples::new(), streams: Vec::new(), copies: 0, pulses: 0, checked }
+        Self { way, pages: true, times: Samples::new(), streams: Vec::new(), copies: 0, pulses: 0, checked }
+    }
+
+    /// The same of a way that is measured by the stream alone.
+    #[must_use]
+    pub fn of_stream(way: Way) -> Self {
+        Self { pages: false, ..Self::new(way, 0) }
     }
 
     /// The median of the streams.
@@ -112,6 +120,16 @@ impl Fetched {
             Link::Channel(Box::new(server.open(&self.way.policy().to_string(), STAGING, memory)?))
         };
         let mut fetcher = Fetcher { link, way: self.way, places, bytes: file.len() };
+        if self.pages {
+            self.fetch(&mut fetcher, file, order, budget)?;
+        }
+        if self.way != Way::ByReference {
+            self.streams.push(fetcher.stream(file, budget.stream)?);
+        }
+        Ok(())
+    }
+
+    fn fetch(&mut self, fetcher: &mut Fetcher<'_>, file: &[u8], order: &[u32], budget: Budget) -> Result<(), Failure> {
         // All pages once, which also warms up caches and measured costs; then again, with a clock.
         fetcher.pass(order, budget.every_page, |_, _| {})?;
         fetcher.check(file, &mut self.checked)?;
@@ -125,9 +143,6 @@ impl Fetched {
             fetcher.check(file, &mut self.checked)
         })?;
         self.copies = self.copies.max(last.copies);
-        if self.way != Way::ByReference {
-            self.streams.push(fetcher.stream(file, budget.stream)?);
-        }
         Ok(())
     }
 }
