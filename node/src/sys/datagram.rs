@@ -27,6 +27,9 @@ pub const PARTS: usize = 1024;
 /// Bytes of buffer that are asked for in each direction. The kernel takes memory only for what is under way.
 const BUFFER_BYTES: usize = 32 << 20;
 
+/// What [`Datagrams::receive_bytes`] says where the kernel has given all that it was asked for: it counts twice that.
+pub const RECEIVE_BYTES: usize = 2 * BUFFER_BYTES;
+
 /// What the kernel calls a bound UDP socket: it never blocks and never fragments, and it takes whole trains.
 #[derive(Debug)]
 pub struct Datagrams {
