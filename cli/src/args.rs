@@ -7,7 +7,7 @@ mod sim;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, Subcommand};
 
 pub use self::compare::{CompareArgs, CompareTest};
@@ -352,6 +352,9 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Parsed, Failur
             Err(Failure::new("no command given", format!("try '{demo}', or '{help}' for all commands")))
         }
         _ => {
+            if let Some(failure) = not_built(&error) {
+                return Err(failure);
+            }
             let (what, remedy) = one_line(&error);
             // What starts other ranks takes its program without.
             let of_run = error.render().to_string().contains("-- PROGRAM [ARG]...");
@@ -361,6 +364,19 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Parsed, Failur
             Err(Failure::new(what, remedy))
         }
     }
+}
+
+/// Commands that are planned: who asks for one has not mistaken its name.
+const PLANNED: [&str; 4] = ["mem", "trace", "broker", "perf fault"];
+
+/// That a command which was asked for is planned, if it is.
+fn not_built(error: &clap::Error) -> Option<Failure> {
+    let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand) else { return None };
+    let above = if error.render().to_string().contains("Usage: cutthrough perf") { "perf " } else { "" };
+    let command = format!("{above}{name}");
+    let help = hint::command(&format!("{above}--help"));
+    let what = format!("the command {command} is not built yet");
+    PLANNED.contains(&command.as_str()).then(|| Failure::new(what, format!("'{help}' shows all that there are")))
 }
 
 /// What a clap error says in its first paragraph, and its tip or where help is, each as one line.

@@ -190,6 +190,19 @@ fn a_misspelt_command_gets_the_right_one_as_a_tip() {
 }
 
 #[test]
+fn a_command_that_is_planned_is_said_to_be_no_more_than_that() {
+    for name in ["mem", "trace", "broker"] {
+        let said = format!("the command {name} is not built yet; 'cutthrough --help' shows all that there are");
+        assert_eq!(refusal(&format!("cutthrough {name}")), said);
+        assert_eq!(refusal(&format!("cutthrough {name} --peer shm:x")), said);
+        assert!(!refusal(&format!("cutthrough perf {name}")).contains("not built"));
+    }
+    let said = "the command perf fault is not built yet; 'cutthrough perf --help' shows all that there are";
+    assert_eq!(refusal("cutthrough perf fault"), said);
+    assert!(!refusal("cutthrough fault").contains("not built"));
+}
+
+#[test]
 fn what_is_wrong_is_said_for_people() {
     assert!(refusal("cutthrough perf").starts_with("no test is named; "));
     let unknown = refusal("cutthrough perf limits --nope");

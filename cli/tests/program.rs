@@ -24,6 +24,8 @@ fn bad_use_is_exit_code_2_and_one_line() {
         &["perf", "lat", "--policy", "eager"],
         &["perf", "limits", "--size", "0"],
         &["no-such-command"],
+        &["mem"],
+        &["perf", "fault"],
     ] {
         let output = run(words);
         assert_eq!(output.status.code(), Some(2), "{words:?}");
