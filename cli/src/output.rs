@@ -150,7 +150,7 @@ pub struct PerfLine {
     /// Whether messages were sealed; absent if they crossed no wire.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sealed: Option<bool>,
-    /// The pulse policy.
+    /// The pulse policy; absent where nothing travels in pulses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
     /// Where the payloads were kept; absent if there were none.

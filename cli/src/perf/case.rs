@@ -130,6 +130,12 @@ impl Case {
         self.test != Test::Fetch && self.shape.is_control()
     }
 
+    /// Whether payloads may travel in pulses, or on a network in batches, by the policy. By reference nothing travels.
+    #[must_use]
+    pub fn heeds_policy(&self) -> bool {
+        !self.shared || self.shape.memory != Memory::Reference
+    }
+
     /// Whether payloads come over a wire to places that wait for them, so that some may have to be moved there.
     #[must_use]
     pub fn lands_by_wire(&self) -> bool {

@@ -91,7 +91,7 @@ fn line(result: &Measured, held: Option<&Held>, cipher: Option<&Held>, machine: 
     let tally = result.tally();
     PerfLine {
         test: case.test.name(),
-        policy: Some(case.policy.to_string()),
+        policy: case.heeds_policy().then(|| case.policy.to_string()),
         memory: (!case.is_control()).then_some(case.shape.memory),
         size: Some(case.size().0),
         count: Some(result.count()),
