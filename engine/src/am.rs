@@ -52,7 +52,7 @@ use cutthrough_wire::token::Token;
 
 use crate::time::Instant;
 use calls::{Answered, Calls};
-use message::{ARGS_MAX, Arguments, CallId, Head, Kind, Malformed, Message, Origin, Short};
+use message::{ARGS_MAX, Arguments, CallId, Head, Kind, Malformed, Message, Origin, Short, is_reply};
 use peer::{Kept, Peer};
 pub use terms::{Ask, Failure, Got, Keep, Plain, ReplyTo, Transport, Unasked, Unsent};
 
@@ -115,8 +115,9 @@ impl<K, L> Core<K, L> {
         self.backlog.iter().map(|row| self.peers[*row as usize].kept.len()).sum()
     }
 
-    /// How many replies were thrown away since this was asked last: too much waited for their requesters, or they could
-    /// not be sent at all. To be asked after a reply that did not go at once, and after [`Core::flush`].
+    /// How many replies were thrown away since this was asked last: too much waited for their requesters, they could
+    /// not be sent at all, or the channel had ended. To be asked after a reply that did not go at once, and after
+    /// [`Core::flush`] and [`Core::closed`].
     #[must_use]
     pub const fn take_thrown(&mut self) -> u64 {
         core::mem::replace(&mut self.thrown, 0)
@@ -148,7 +149,7 @@ impl<K, L> Core<K, L> {
     pub fn closed(&mut self, row: u32) {
         if let Some(peer) = self.peers.get_mut(row as usize) {
             peer.open = false;
-            peer.kept.clear();
+            self.thrown += peer.kept.drain(..).filter(|kept| is_reply(&kept.control[..kept.len])).count() as u64;
             (peer.answers, peer.direct, peer.bytes) = (0, 0, 0);
         }
         self.backlog.retain(|other| *other != row);
@@ -383,7 +384,7 @@ impl<K, L> Core<K, L> {
         let Some(peer) = peer.filter(|_| to.by.is_none()) else { return false };
         let Some(message) = Short::new(Kind::Reply, 0, to.call, args, None) else { return false };
         let sent = transport.send_short(to.row, message, None, ());
-        let done = matches!(sent, Ok(()) | Err((Unsent::Closed | Unsent::Lost, ())));
+        let done = matches!(sent, Ok(()) | Err((Unsent::Lost, ())));
         if done {
             peer.answers_one();
         }
@@ -411,7 +412,7 @@ impl<K, L> Core<K, L> {
         };
         peer.answers_one();
         match transport.send_short(to.row, message, token, load) {
-            Ok(()) | Err((Unsent::Closed | Unsent::Lost, _)) => true,
+            Ok(()) | Err((Unsent::Lost, _)) => true,
             Err((unsent, load)) => self.answer_later(&to, unsent, args, token, load),
         }
     }
@@ -444,7 +445,8 @@ impl<K, L> Core<K, L> {
             return self.answer_directly(transport, &to, *by, failure, args, load);
         }
         let Some(peer) = self.peers.get_mut(to.row as usize).filter(|peer| peer.open && peer.life == to.life) else {
-            return true;
+            self.thrown += u64::from(failure.is_none());
+            return false;
         };
         peer.answers_one();
         let kind = if failure.is_some() { Kind::Failed } else { Kind::Reply };
@@ -467,13 +469,17 @@ impl<K, L> Core<K, L> {
         load: B,
     ) -> bool {
         let mut packed = [0; ARGS_MAX];
-        if unsent == Unsent::Full {
-            let args = args.as_bytes(&mut packed).unwrap_or(&[]);
-            self.keep_with(to.row, Message { args, ..Message::new(Kind::Reply, to.call) }, token, load);
-        } else {
-            self.thrown += 1;
-            let code = Failure::TooLong as u8;
-            self.keep(to.row, Message { code, ..Message::new(Kind::Failed, to.call) });
+        match unsent {
+            Unsent::Full => {
+                let args = args.as_bytes(&mut packed).unwrap_or(&[]);
+                self.keep_with(to.row, Message { args, ..Message::new(Kind::Reply, to.call) }, token, load);
+            }
+            Unsent::Refused => {
+                self.thrown += 1;
+                let code = Failure::TooLong as u8;
+                self.keep(to.row, Message { code, ..Message::new(Kind::Failed, to.call) });
+            }
+            Unsent::Closed | Unsent::Lost => self.thrown += 1,
         }
         false
     }
@@ -505,7 +511,11 @@ impl<K, L> Core<K, L> {
                 self.keep(row, message.instead(Failure::TooLong));
                 false
             }
-            Ok(()) | Err((Unsent::Closed | Unsent::Lost, _)) => true,
+            Err((Unsent::Closed, _)) => {
+                self.thrown += u64::from(is_reply(&control[..len]));
+                false
+            }
+            Ok(()) | Err((Unsent::Lost, _)) => true,
         }
     }
 
@@ -553,7 +563,11 @@ impl<K, L> Core<K, L> {
             let peer = &mut peers[*row as usize];
             while let Some(kept) = peer.kept.pop_front() {
                 match transport.send(*row, &kept.control[..kept.len], kept.token, kept.load) {
-                    Ok(()) | Err((Unsent::Closed | Unsent::Lost, _)) => peer.gone(kept.kind, kept.bytes),
+                    Ok(()) | Err((Unsent::Lost, _)) => peer.gone(kept.kind, kept.bytes),
+                    Err((Unsent::Closed, _)) => {
+                        *thrown += u64::from(is_reply(&kept.control[..kept.len]));
+                        peer.gone(kept.kind, kept.bytes);
+                    }
                     Err((Unsent::Full, load)) => {
                         peer.kept.push_front(Kept { load, ..kept });
                         return true;

@@ -103,7 +103,8 @@ counters! {
     RequestsBusy = "requests_busy",
     /// Calls that had no reply by their deadline.
     CallsLate = "calls_late",
-    /// Requests whose reply was thrown away, or never given.
+    /// Requests whose reply was thrown away, or never given. One that is given when its requester's channel has ended
+    /// is thrown away, too.
     RepliesAbandoned = "replies_abandoned",
     /// Channels closed because the peer wrote an impossible ring index.
     BreachIndex = "breach_index",

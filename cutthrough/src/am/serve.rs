@@ -159,6 +159,7 @@ impl Node {
         }
         self.end_gathering(channel, why);
         self.inside.core.closed(row);
+        self.inside.count_thrown();
         while let Some(ended) = self.inside.core.lost(row) {
             // Who was to answer is gone, and perhaps not who was asked.
             let error = if ended.row == row { CallError::Closed(why) } else { Failure::Gone.into() };

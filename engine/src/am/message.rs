@@ -210,6 +210,11 @@ pub fn is_direct(control: &[u8]) -> bool {
     control.first().is_some_and(|kind| *kind == Kind::Direct as u8)
 }
 
+/// Whether an active message that was encoded here is a reply, and says of no failure.
+pub(super) fn is_reply(control: &[u8]) -> bool {
+    Message::decode(control).is_ok_and(|said| matches!(said.kind, Kind::Reply | Kind::Direct) && said.code == 0)
+}
+
 /// A handed-over request: who asked first, and for which of its calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Origin {

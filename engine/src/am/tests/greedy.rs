@@ -192,3 +192,59 @@ fn what_waits_behind_others_leaves_its_pages_to_them() {
     let sent = [Lies::Paged(100), Lies::Own(100), Lies::Own(KEPT_BYTES - 100), Lies::Paged(1)];
     assert_eq!(pool.sent, sent.map(Some));
 }
+
+/// A way whose channel has ended.
+struct Ended;
+
+impl Transport<Option<Vec<u8>>> for Ended {
+    fn send(
+        &mut self,
+        _: u32,
+        _: &[u8],
+        _: Option<Token>,
+        load: Option<Vec<u8>>,
+    ) -> Result<(), (Unsent, Option<Vec<u8>>)> {
+        Err((Unsent::Closed, load))
+    }
+}
+
+/// Who had put an answer off, or had it wait for room, did not learn that it went nowhere.
+#[test]
+fn replies_to_who_is_gone_are_thrown_away_and_failures_are_none() {
+    let mut node: Core<(), Vec<u8>> = Core::new(WINDOW);
+    node.opened(0, 1);
+    let mut control = [0; CONTROL_MAX];
+    let mut asks = |node: &mut Core<(), Vec<u8>>| {
+        let len = Message::new(Kind::Request, CallId::new(3, 9)).encode(&mut control).expect("short");
+        let Ok(Got::Request(_, to)) = node.accept(0, &control[..len]) else { panic!("refused") };
+        to
+    };
+    let reply = Arguments::default;
+    let (to, fails) = (asks(&mut node), asks(&mut node));
+    let mut shut = Narrow(0, Vec::new());
+    for _ in 0..2 {
+        let to = asks(&mut node);
+        assert!(!node.reply(&mut shut, to, reply(), None, Some(alloc::vec![1])));
+    }
+    let refused = asks(&mut node);
+    node.fail(&mut shut, refused, Failure::Refused, &[], None);
+    let known = asks(&mut node);
+    assert_eq!((node.waiting_to_go(), node.take_thrown()), (3, 0));
+    // The endpoint knows of the end, and the node does not yet: this one waits in vain.
+    assert!(node.flush(&mut Ended));
+    assert_eq!(node.take_thrown(), 2);
+    assert!(!node.reply(&mut Ended, known, reply(), None, None));
+    assert_eq!(node.take_thrown(), 1);
+    for _ in 0..2 {
+        let to = asks(&mut node);
+        assert!(!node.reply(&mut shut, to, reply(), None, None));
+    }
+    node.closed(0);
+    assert_eq!((node.waiting_to_go(), node.take_thrown()), (0, 2), "those that had no room");
+    // Another has the row.
+    node.opened(0, 2);
+    assert!(!node.reply(&mut shut, to, reply(), None, None));
+    assert_eq!((node.take_thrown(), shut.1.len()), (1, 0));
+    node.fail(&mut shut, fails, Failure::Abandoned, &[], None);
+    assert_eq!(node.take_thrown(), 0, "who fails it knows");
+}
