@@ -364,7 +364,7 @@ fn a_cancelled_call_gives_its_memory_back(over: Over) {
     while !put_off.lock().expect("the list").first().is_some_and(Deferred::is_over) {
         let _ = node.poll();
     }
-    // The server replies all the same: the payload finds a dead token, and nobody hears of it.
+    // The server has heard of it, and replies all the same: nothing goes. See `too_late.rs` for one that has not.
     let mut far = server.end();
     let deferred = put_off.lock().expect("the list").pop().expect("a request");
     far.answer(deferred, b"too late", Body::Copy(&[1; 5000]));
