@@ -118,7 +118,7 @@ pub enum Command {
 /// Options of `demo`.
 #[derive(Args, Debug)]
 pub struct DemoArgs {
-    /// The file whose pages are fetched [default: this program's own executable]
+    /// The file whose pages are fetched, of a longer one the first 256 MiB [default: this program's own executable]
     #[arg(long, value_name = "PATH")]
     pub file: Option<PathBuf>,
 

@@ -190,6 +190,13 @@ fn a_misspelt_command_gets_the_right_one_as_a_tip() {
 }
 
 #[test]
+fn the_help_says_how_much_of_a_file_is_fetched() {
+    let Ok(Parsed::Print(text)) = read("cutthrough demo --help") else { panic!("no help") };
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains(&format!("of a longer one the first {}", Size(crate::file::MOST))), "{text}");
+}
+
+#[test]
 fn a_command_that_is_planned_is_said_to_be_no_more_than_that() {
     for name in ["mem", "trace", "broker"] {
         let said = format!("the command {name} is not built yet; 'cutthrough --help' shows all that there are");
