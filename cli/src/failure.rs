@@ -6,6 +6,9 @@ use std::io;
 use cutthrough::{MapError, OpenError};
 use rustix::io::Errno;
 
+/// What the library says at the end of some remedies; nobody chooses a pool by an option of this program.
+const POOLS: &str = ", or choose smaller pools";
+
 /// The program could not do what it was asked, or a check that it was asked for failed.
 #[derive(Debug)]
 pub enum Failure {
@@ -56,7 +59,7 @@ impl Failure {
     pub fn from_error(error: &impl fmt::Display, remedy: &str) -> Self {
         let text = error.to_string();
         match text.split_once("; ") {
-            Some((what, remedy)) => Self::new(what, remedy),
+            Some((what, remedy)) => Self::new(what, remedy.strip_suffix(POOLS).unwrap_or(remedy)),
             None => Self::new(text, remedy),
         }
     }

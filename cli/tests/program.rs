@@ -36,6 +36,19 @@ fn bad_use_is_exit_code_2_and_one_line() {
     }
 }
 
+/// Pools are what a program chooses that uses the library.
+#[test]
+fn where_memory_is_short_only_what_the_user_can_do_is_told() {
+    for kib in [100_000, 250_000] {
+        let mut shell = Command::new("sh");
+        let script = format!("ulimit -v {kib}; exec \"$0\" perf lat --size 8KiB --count 5");
+        let output = shell.args(["-c", &script, env!("CARGO_BIN_EXE_cutthrough")]).output().expect("a shell");
+        let message = text(&output.stderr);
+        assert_eq!((output.status.code(), message.lines().count()), (Some(2), 1), "{kib}: {message}");
+        assert!(message.contains("ulimit -v") && !message.contains("pools"), "{kib}: {message}");
+    }
+}
+
 /// Whoever has it run by cargo has no program of that name.
 #[test]
 fn a_command_to_type_is_written_as_the_program_was_started() {
