@@ -285,7 +285,10 @@ pub(super) fn unreachable(error: &ConnectError, seal: &Seal, far: Option<Far<'_>
             return Failure::new(format!("nobody listens at {}", far.address), format!("start '{}'", far.command()));
         }
         (ConnectError::Net(UdpCallError::Silence(_)), Some(far)) => {
-            let remedy = format!("start '{}' there, and see that no firewall keeps UDP away", far.command());
+            let remedy = format!(
+                "start '{}' there, and see that its interface is up and that no firewall keeps UDP away",
+                far.command()
+            );
             return Failure::new(format!("nobody answers at {}{}", far.address, far.number()), remedy);
         }
         (ConnectError::Net(UdpCallError::Silence(time)), None) => {

@@ -283,6 +283,7 @@ fn a_peer_that_does_not_do_is_said_in_one_line() {
         };
         let said = refused("udp:127.0.0.1:9", &["--insecure"]);
         assert!(said.contains("nobody answers at udp:127.0.0.1:9"), "{said}");
+        assert!(said.contains("see that its interface is up and that no firewall keeps UDP away"), "{said}");
         let said = refused("udp:127.0.0.1:9", &[]);
         assert!(said.contains("--key"), "{said}");
 
