@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use cutthrough::am::{Body, CallError, Failure, Reply, RequestError};
 use cutthrough::rpc::{Client, Method, Pending, Raw, RawError, RawPending, RpcError};
-use cutthrough::{Instant, Landing, Payload, now};
+use cutthrough::{Instant, Landed, Landing, Payload, now};
 
 use super::life::{AGAIN, ECHO, FETCH, LATER, Life, PASS, STORE, Text};
 use super::watch::{Outcome, Shared};
@@ -19,6 +19,9 @@ const OURS: u8 = 0xa5;
 /// How long it is kept, in nanoseconds.
 const KEPT_NS: u64 = 200_000_000;
 
+/// How long a call has that lands where another one has given pages back.
+const AT_ONCE: Duration = Duration::from_millis(200);
+
 /// A call under way.
 pub(super) struct Under {
     number: u64,
@@ -27,22 +30,70 @@ pub(super) struct Under {
 
 enum Kind {
     Typed(Pending<Text>),
-    Raw(RawPending<'static>),
+    Raw(RawPending<'static>, Place),
 }
 
-/// Memory that calls have given back.
+/// What a call has granted for its answer.
+#[derive(Debug, Clone)]
+enum Place {
+    None,
+    Buffer(usize),
+    /// By whom the pages can be used once they are given back.
+    Pages(usize, Client),
+}
+
+impl Place {
+    /// Whether this was granted.
+    const fn is(&self, landing: &Landing) -> bool {
+        match (self, landing) {
+            (Self::Buffer(len), Landing::Buffer(bytes)) => bytes.len() == *len,
+            (Self::Pages(len, _), Landing::Pages(bytes)) => *bytes == *len,
+            _ => false,
+        }
+    }
+}
+
+/// Memory that belongs to the program again: nothing that comes late may be written there.
+#[derive(Debug)]
+enum Ours {
+    /// Calls have given it back.
+    Buffer(Vec<u8>),
+    /// Pages in which a payload has landed, perhaps where a call has given them back, and that payload.
+    Pages(Landed, Vec<u8>),
+}
+
+impl Ours {
+    fn is_whole(&self) -> bool {
+        match self {
+            Self::Buffer(bytes) => bytes.iter().all(|byte| *byte == OURS),
+            Self::Pages(landed, bytes) => landed.to_vec() == *bytes,
+        }
+    }
+}
+
+/// What the program has for itself again, and until when it looks after it.
 #[derive(Debug, Default)]
-pub(super) struct GivenBack(Vec<(Instant, Vec<u8>)>);
+pub(super) struct GivenBack(Vec<(Instant, Ours)>);
 
 impl GivenBack {
     fn keep(&mut self, mut bytes: Vec<u8>) {
         bytes.fill(OURS);
-        self.0.push((now().after(KEPT_NS), bytes));
+        self.0.push((now().after(KEPT_NS), Ours::Buffer(bytes)));
     }
 
-    fn landing(&mut self, landing: Option<Landing>) {
-        if let Some(Landing::Buffer(bytes)) = landing {
-            self.keep(bytes);
+    fn hold(&mut self, landed: Landed, bytes: Vec<u8>) {
+        self.0.push((now().after(KEPT_NS), Ours::Pages(landed, bytes)));
+    }
+
+    /// A place has come back: it has to be the one that was granted.
+    fn landing(&mut self, landing: Option<Landing>, granted: &Place) -> Result<(), String> {
+        match landing {
+            Some(other) if !granted.is(&other) => Err(format!("{other:?} is given back for {granted:?}")),
+            Some(Landing::Buffer(bytes)) => {
+                self.keep(bytes);
+                Ok(())
+            }
+            _ => Ok(()),
         }
     }
 
@@ -50,8 +101,9 @@ impl GivenBack {
     pub(super) fn check(&mut self, all: bool) -> Result<(), String> {
         let at = now();
         let mut goes = self.0.extract_if(.., |(until, _)| all || *until <= at);
-        match goes.find(|(_, bytes)| bytes.iter().any(|byte| *byte != OURS)) {
-            Some(_) => Err("memory that a call has given back was written to".into()),
+        match goes.find(|(_, ours)| !ours.is_whole()) {
+            Some((_, Ours::Buffer(_))) => Err("memory that a call has given back was written to".into()),
+            Some((_, Ours::Pages(..))) => Err("pages whose payload is held were written to".into()),
             None => Ok(()),
         }
     }
@@ -88,13 +140,24 @@ fn typed(result: Result<Text, RpcError>) -> Outcome {
 }
 
 /// What a raw call has ended with. One that takes no answer but its number has stored.
-fn raw(number: u64, stores: bool, result: Result<Reply, RawError>, back: &mut GivenBack) -> Outcome {
+fn raw(number: u64, stores: bool, result: Result<Reply, RawError>, granted: &Place, back: &mut GivenBack) -> Outcome {
     match result {
         Ok(mut reply) => {
             let of = reply.args().first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
-            back.landing(reply.take_landing());
-            let in_buffer = matches!(reply.payload(), Payload::Buffer(_));
-            match (of, payload(reply.take_payload())) {
+            if let Err(what) = back.landing(reply.take_landing(), granted) {
+                return Outcome::Absurd(what);
+            }
+            let came = reply.take_payload();
+            let in_buffer = matches!(came, Payload::Buffer(_));
+            let bytes = match came {
+                Payload::Landed(landed) => {
+                    let bytes = landed.to_vec();
+                    back.hold(landed, bytes.clone());
+                    Ok(bytes)
+                }
+                came => payload(came),
+            };
+            match (of, bytes) {
                 (Some(of), Ok(_)) if stores => Outcome::Right(of, Vec::new()),
                 (Some(of), Ok(bytes)) => {
                     if in_buffer {
@@ -107,8 +170,7 @@ fn raw(number: u64, stores: bool, result: Result<Reply, RawError>, back: &mut Gi
         }
         Err(failed) => {
             let why = failed.error;
-            back.landing(failed.landing);
-            wrong(why)
+            back.landing(failed.landing, granted).map_or_else(Outcome::Absurd, |()| wrong(why))
         }
     }
 }
@@ -145,18 +207,20 @@ impl Life {
                     }
                     _ => Body::Owned(pattern(number, len)),
                 };
-                Kind::Raw(client.start_raw(Raw::new(STORE).args(&args).body(body)))
+                Kind::Raw(client.start_raw(Raw::new(STORE).args(&args).body(body)), Place::None)
             }
             kind => {
                 let handler = if kind == 5 { PASS } else { FETCH };
                 let raw = Raw::new(handler).args(&args);
-                let raw = match random.below(3) {
+                let (raw, place) = match random.below(3) {
                     // What is handed over has no place.
-                    0 if kind != 5 && len > 0 => raw.reply_into(Landing::Buffer(vec![0; len])),
-                    1 if kind != 5 && len > 0 => raw.reply_into(Landing::Pages(len)),
-                    _ => raw,
+                    0 if kind != 5 && len > 0 => (raw.reply_into(Landing::Buffer(vec![0; len])), Place::Buffer(len)),
+                    1 if kind != 5 && len > 0 => {
+                        (raw.reply_into(Landing::Pages(len)), Place::Pages(len, client.clone()))
+                    }
+                    _ => (raw, Place::None),
                 };
-                Kind::Raw(client.start_raw(raw))
+                Kind::Raw(client.start_raw(raw), place)
             }
         };
         let stores = kind == 4;
@@ -192,9 +256,9 @@ impl Life {
             let begun = now();
             let outcome = match &mut under.future {
                 Kind::Typed(future) => Pin::new(future).poll(&mut context).map(typed),
-                Kind::Raw(future) => {
+                Kind::Raw(future, place) => {
                     let stores = watch.lock().is_store(under.number);
-                    Pin::new(future).poll(&mut context).map(|result| raw(under.number, stores, result, back))
+                    Pin::new(future).poll(&mut context).map(|result| raw(under.number, stores, result, place, back))
                 }
             };
             let mut watch = watch.lock();
@@ -216,10 +280,30 @@ impl Life {
         }
         let many = self.under.len() as u64;
         let under = self.under.swap_remove(usize::try_from(random.below(many)).unwrap_or_default());
+        let mut freed = None;
         match under.future {
-            Kind::Raw(future) if random.below(4) > 0 => back.landing(future.cancel()),
+            Kind::Raw(future, place) if random.below(4) > 0 => {
+                let landing = future.cancel();
+                let is_back = landing.is_some();
+                if let Err(what) = back.landing(landing, &place) {
+                    watch.lock().broken(format!("call {}: {what}", under.number));
+                }
+                freed = Some(place).filter(|_| is_back);
+            }
             future => drop(future),
         }
         watch.lock().ends(under.number, &Outcome::Cancelled);
+        if let Some(Place::Pages(len, client)) = freed {
+            self.land_there(len, &client, watch);
+        }
+    }
+
+    /// Pages were given back: the answer to another call lands there, before that of the one that has granted them.
+    fn land_there(&mut self, len: usize, client: &Client, watch: &Shared) {
+        let until = now().after(u64::try_from(AT_ONCE.as_nanos()).unwrap_or(u64::MAX));
+        let number = watch.lock().begins(self.name, len, false, until);
+        let raw = Raw::new(FETCH).args(&number.to_le_bytes()).reply_into(Landing::Pages(len));
+        let future = client.within(AT_ONCE).start_raw(raw);
+        self.under.push(Under { number, future: Kind::Raw(future, Place::Pages(len, client.clone())) });
     }
 }
