@@ -16,6 +16,8 @@ const PART: &str = "CONFORM_PART";
 const ADDRESS: &str = "CONFORM_ADDRESS";
 /// Says that rings cut payloads free.
 pub(crate) const CUT: &str = "CONFORM_CUT";
+/// Says that `net:` has rings of AF_XDP, too.
+pub(crate) const XDP: &str = "CONFORM_XDP";
 /// Says for how many milliseconds the other side hears nothing before it takes its peer for dead, if not as usual.
 pub(crate) const SILENCE: &str = "CONFORM_SILENCE";
 /// Nothing may take longer.
@@ -27,7 +29,8 @@ pub(crate) fn config() -> Config {
     let deadline = Duration::from_secs(5);
     let silence = std::env::var(SILENCE).ok().and_then(|millis| millis.parse().ok()).map(Duration::from_millis);
     let silence = silence.unwrap_or(Config::default().silence);
-    Config { staging_bytes: 64 << 10, deadline, silence, insecure: true, placement, ..Config::default() }
+    let net_xdp = std::env::var_os(XDP).is_some();
+    Config { staging_bytes: 64 << 10, deadline, silence, insecure: true, placement, net_xdp, ..Config::default() }
 }
 
 /// A process that plays a part; killed when dropped.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use cutthrough::{Adapter, Config, Endpoint, SendError, probe};
 use cutthrough_cli::veth::{Pair, Space};
 
-use crate::child::{CUT, Other, PATIENCE, config};
+use crate::child::{CUT, Other, PATIENCE, XDP, config};
 
 const PORT: u16 = 7000;
 /// How often each is killed.
@@ -73,13 +73,15 @@ fn keep_busy(endpoint: &mut Endpoint, pair: &Pair, doing: Meanwhile, time: Durat
     }
 }
 
-/// Nothing is left of the one that was killed.
-fn nothing_is_left(pair: &Pair, needs: Adapter, address: &str) {
-    let shown = || {
-        let output = within(&pair.near, || Command::new("ip").args(["link", "show", "near"]).output());
-        String::from_utf8(output.expect("ip runs").stdout).expect("it is text")
-    };
-    soon("no program at the interface", || !shown().contains("xdp"));
+/// Whether there is a program at the interface, which takes frames out before the kernel has them.
+fn has_program(pair: &Pair) -> bool {
+    let output = within(&pair.near, || Command::new("ip").args(["link", "show", "near"]).output());
+    String::from_utf8(output.expect("ip runs").stdout).expect("it is text").contains("xdp")
+}
+
+/// Nothing is left of the one that was killed. The next one asks for the same.
+fn nothing_is_left(pair: &Pair, needs: Adapter, address: &str, net_xdp: bool) {
+    soon("no program at the interface", || !has_program(pair));
     no_socket_is_left(pair);
     // The kernel's own sockets reach each other.
     let near = within(&pair.near, || UdpSocket::bind((Pair::NEAR, PORT))).expect("a free port");
@@ -100,7 +102,7 @@ fn nothing_is_left(pair: &Pair, needs: Adapter, address: &str) {
     drop(near);
     no_socket_is_left(pair);
     // And the next one has its rings at once.
-    let mut next = Endpoint::open(config()).expect("an endpoint");
+    let mut next = Endpoint::open(Config { net_xdp, ..config() }).expect("an endpoint");
     let next = within(&pair.near, move || next.listen(address).map(|()| next)).expect("the address of the dead");
     // What is not asked for is not there.
     let mut asked = next.net_offers().into_iter().filter(|offer| offer.adapter == needs);
@@ -116,9 +118,9 @@ fn no_socket_is_left(pair: &Pair) {
     }
 }
 
-/// A process with an endpoint of this scheme, which may place payloads by header cut, is killed at many instants; at
-/// last its namespace goes too, which anything that were left would keep.
-fn kill(scheme: &str, needs: Adapter, cut: bool) {
+/// A process with an endpoint of this scheme, and with this setting beside, is killed at many instants; at last its
+/// namespace goes too, which anything that were left would keep.
+fn kill(scheme: &str, needs: Adapter, setting: Option<&str>) {
     let missing = probe(needs).into_iter().find_map(|(_, tried)| tried.err());
     let pair = match (missing, Pair::make(1500)) {
         (None, Ok(pair)) => pair,
@@ -132,15 +134,15 @@ fn kill(scheme: &str, needs: Adapter, cut: bool) {
     for round in 0..ROUNDS {
         for (part, doing) in DOINGS {
             let mut command = Other::command(part, &address);
-            if cut {
-                command.env(CUT, "1");
-            }
+            command.envs(setting.map(|setting| (setting, "1")));
             let mut other = within(&pair.near, || Other::start(command));
             assert_eq!(other.says(), "ready");
+            // One that opens its rings again and again has none now and then.
+            assert!(part == "reopen" || has_program(&pair) == (needs == Adapter::Xdp), "its rings are not those");
             let micros = if part == "reopen" { round * 23_017 % 60_000 } else { 2_000 + round * 7_919 % 20_000 };
             keep_busy(&mut endpoint, &pair, doing, Duration::from_micros(micros));
             drop(other);
-            nothing_is_left(&pair, needs, &address);
+            nothing_is_left(&pair, needs, &address, setting == Some(XDP));
         }
     }
     drop(endpoint);
@@ -151,20 +153,26 @@ fn kill(scheme: &str, needs: Adapter, cut: bool) {
 
 #[test]
 fn a_killed_process_with_xdp_rings_leaves_nothing() {
-    kill("xdp", Adapter::Xdp, false);
+    kill("xdp", Adapter::Xdp, None);
 }
 
 #[test]
 fn a_killed_process_whose_rings_cut_payloads_free_leaves_nothing() {
-    kill("xdp", Adapter::Xdp, true);
+    kill("xdp", Adapter::Xdp, Some(CUT));
 }
 
 #[test]
 fn a_killed_process_with_packet_rings_leaves_nothing() {
-    kill("packet", Adapter::Packet, false);
+    kill("packet", Adapter::Packet, None);
 }
 
 #[test]
 fn a_killed_process_with_all_ways_leaves_nothing() {
-    kill("net", Adapter::Packet, false);
+    kill("net", Adapter::Packet, None);
+}
+
+/// The socket, a packet ring and a ring of AF_XDP, at one address.
+#[test]
+fn a_killed_process_with_all_ways_and_an_xdp_ring_leaves_nothing() {
+    kill("net", Adapter::Xdp, Some(XDP));
 }
