@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use cutthrough_engine::net::batch::Batch;
 use cutthrough_engine::net::channel::Body;
 use cutthrough_engine::net::inbox::ReadyPayload;
-use cutthrough_engine::net::{Cargo, NetEvent};
+use cutthrough_engine::net::{Cargo, NetEvent, Tally};
 use cutthrough_engine::time::Instant;
 use cutthrough_wire::frame::{BODY_MIN, Greeting, HEADER_BYTES, Header, Kind};
 
@@ -164,10 +164,19 @@ fn a_flood_with_wrong_seals_costs_nothing_that_stays() {
 /// Forged frames beside each message of an honest peer: some ten for each frame of its.
 const BESIDE: u64 = 34;
 
-/// When each of the messages of an honest peer arrives, and how many frames it has sent for all of them; beside forged
-/// frames, or where none come instead.
-fn arrivals(flooded: bool) -> (Vec<Instant>, u64) {
+/// What comes beside the messages of an honest peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Flood {
+    None,
+    Forged,
+    /// All frames that the peer has sent, from its first on, again and again.
+    Replayed,
+}
+
+/// When each of the messages of an honest peer arrives, and how many frames it has sent for all of them.
+fn arrivals(flood: Flood) -> (Vec<Instant>, u64) {
     let mut world = World::new(34, Faults::NONE);
+    world.kept = (flood == Flood::Replayed).then(Vec::new);
     let (a, b) = world.join();
     world.settle();
     let generation = world.generation;
@@ -178,8 +187,15 @@ fn arrivals(flooded: bool) -> (Vec<Instant>, u64) {
         world.nodes[0].net.send(a, b"honest", (message % 3 == 0).then_some(cargo)).unwrap();
         for number in message * BESIDE..(message + 1) * BESIDE {
             let kind = KINDS[usize::try_from(number).unwrap() % KINDS.len()];
-            for lie in [Lie::Address, Lie::Generation, Lie::Seal].into_iter().filter(|_| flooded) {
+            for lie in [Lie::Address, Lie::Generation, Lie::Seal].into_iter().filter(|_| flood == Flood::Forged) {
                 forge(&mut world, &mut body, (kind, lie, number), (b, generation));
+            }
+            if let Some(kept) = world.kept.take() {
+                let sealed = kept.iter().filter(|frame| is_sealed(frame));
+                let many = sealed.clone().count();
+                let at = usize::try_from(number).unwrap() * 3 % many.max(1);
+                sealed.cycle().skip(at).take(3.min(many)).for_each(|frame| replay(&mut world, frame));
+                world.kept = Some(kept);
             }
             world.go_on(100);
         }
@@ -198,9 +214,88 @@ fn arrivals(flooded: bool) -> (Vec<Instant>, u64) {
 /// arrives without a flood, and none is sent again.
 #[test]
 fn a_flood_beside_honest_traffic_delays_none_of_it() {
-    let (alone, beside) = (arrivals(false), arrivals(true));
+    let (alone, beside) = (arrivals(Flood::None), arrivals(Flood::Forged));
     assert!(alone.1 < 3000, "{} frames", alone.1);
     assert_eq!(alone, beside);
+}
+
+/// Genuine frames that come again have the victim say at once what it would have said later: so each message arrives
+/// no later than without them, and no more frames are sent for all of them.
+#[test]
+fn replays_beside_honest_traffic_delay_none_of_it() {
+    let (alone, beside) = (arrivals(Flood::None), arrivals(Flood::Replayed));
+    assert!(beside.1 <= alone.1, "{} frames, and {} without a flood", beside.1, alone.1);
+    let later = alone.0.iter().zip(&beside.0).position(|(alone, beside)| beside > alone);
+    assert_eq!((later, beside.0.len()), (None, alone.0.len()));
+}
+
+/// Whether a frame is sealed by the keys of a channel.
+fn is_sealed(frame: &[u8]) -> bool {
+    Header::from_bytes(frame.first_chunk().unwrap()).is_ok_and(|header| !header.kind.greets())
+}
+
+/// Throws a frame of node 0 at node 1 once more, as it was.
+fn replay(world: &mut World, frame: &[u8]) {
+    let (head, body) = frame.split_first_chunk::<HEADER_BYTES>().unwrap();
+    let header = Header::from_bytes(head).unwrap();
+    let honest = world.address(0);
+    throw(world, honest, &header, &mut body.to_vec(), head);
+}
+
+/// Genuine frames, caught on their way and thrown again and again: each is refused as a duplicate. The answer to many
+/// of them is one note, nothing is taken in or kept, and who has sent them goes on.
+#[test]
+fn a_flood_of_genuine_frames_costs_nothing_that_stays() {
+    let mut world = World::new(37, Faults::NONE);
+    world.kept = Some(Vec::new());
+    let (a, b) = world.join();
+    let payload = pattern(37, 300_000);
+    let cargo = || Some(Cargo { load: payload.clone(), token: None, pages: true, cookie: None });
+    let exchange = |world: &mut World| {
+        for (from, to, channel) in [(0, 1, a), (1, 0, b)] {
+            world.nodes[from].net.send(channel, b"short", None).unwrap();
+            world.nodes[from].net.send(channel, b"long", cargo()).unwrap();
+            assert_eq!(&world.message(to).1.control[..5], b"short");
+            let ReadyPayload::Landed(place, _) = world.message(to).1.payload else { panic!("no payload in its place") };
+            assert_eq!(place, payload);
+        }
+        world.settle();
+    };
+    exchange(&mut world);
+    let mut kept = world.kept.take().unwrap();
+    kept.retain(|frame| is_sealed(frame));
+    for kind in [Kind::Records, Kind::Open, Kind::Data, Kind::Note] {
+        assert!(kept.iter().any(|frame| frame[1] == kind as u8), "no {kind:?} among {} frames", kept.len());
+    }
+    let (before, held, mut notes) = (*world.nodes[1].net.tally(), HELD.get(), 0);
+    let mut batch = Batch::default();
+    for (number, frame) in (1..=FRAMES).zip(kept.iter().cycle()) {
+        replay(&mut world, frame);
+        if number % 64 == 0 {
+            let now = world.now();
+            let sent = std::iter::from_fn(|| world.nodes[1].net.batch(now, &mut batch, 65_000)).count();
+            assert!(sent <= 1, "{sent} batches answer 64 frames");
+            notes += sent as u64;
+        }
+        let more = HELD.get() - held;
+        assert!(more < MOST, "{more} bytes more after {number} frames");
+    }
+    assert!(world.nodes[1].net.next_event().is_none());
+    // That they were refused and what was answered is all that has changed.
+    let after = *world.nodes[1].net.tally();
+    assert_eq!((after.duplicates - before.duplicates, after.notes_sent - before.notes_sent), (FRAMES, notes));
+    let unchanged = Tally { duplicates: before.duplicates, notes_sent: before.notes_sent, ..after };
+    assert_eq!(unchanged, before);
+    exchange(&mut world);
+    assert_eq!(world.nodes[0].net.tally().frames_lost, 0);
+    // Of a channel that has ended they are nothing at all.
+    world.nodes[0].net.close(a);
+    assert!(matches!(world.event(1), NetEvent::Closed(index, _) if index == b));
+    world.empties();
+    let stale = world.nodes[1].net.tally().stale;
+    kept.iter().for_each(|frame| replay(&mut world, frame));
+    assert!(world.nodes[1].net.next_event().is_none() && world.nodes[1].net.channels() == 0);
+    assert_eq!(world.nodes[1].net.tally().stale - stale, kept.len() as u64);
 }
 
 /// Callers at so many ports of one host, each with a good cookie.

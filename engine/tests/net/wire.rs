@@ -159,6 +159,8 @@ pub(crate) struct World {
     /// How often several came, and were brought in together; and how often the first was looked at before.
     pub(crate) runs: u64,
     pub(crate) peeked: u64,
+    /// Frames for node 1, if they are kept.
+    pub(crate) kept: Option<Vec<Vec<u8>>>,
 }
 
 impl World {
@@ -224,6 +226,7 @@ impl World {
             scattered: false,
             runs: 0,
             peeked: 0,
+            kept: None,
         };
         world.nodes[1].net.listen(true);
         world
@@ -259,6 +262,7 @@ impl World {
             self.longest_back = self.longest_back.max(frame.len());
         }
         if target == 1 {
+            self.kept.iter_mut().for_each(|kept| kept.push(frame.to_vec()));
             self.generation = u32::from_le_bytes(*frame[8..].first_chunk().unwrap());
             if frame.len() > self.carries {
                 self.too_long += 1;
