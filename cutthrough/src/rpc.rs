@@ -107,7 +107,9 @@
 //! arrive. Give them a thread, such as that of `tokio::task::spawn_blocking`. Many calls are answered by their first
 //! poll: after 8 of them in a row on a thread, one lets its other tasks run first. Calls of many tasks are under way at
 //! the same time; those for which there is no room wait in the order in which they came, and one that is not polled any
-//! more keeps none of the others waiting.
+//! more keeps none of the others waiting. How many wait has no bound but their deadlines, nor is there a way to ask
+//! whether a call would wait: who makes calls faster than they are answered counts those under way. With the feature
+//! `tower`, `Tower` is ready at any time, too, and says what bounds it.
 
 mod aside;
 mod calling;

@@ -5,8 +5,14 @@ use std::task::{Context, Poll};
 
 use super::{Client, Message, Method, Pending, RpcError};
 
-/// One method of a [`Client`]'s server, for stacks of `tower` layers. Always ready: a full window is waited for by the
-/// call itself.
+/// One method of a [`Client`]'s server, for stacks of `tower` layers.
+///
+/// It is always ready: a call for which there is no room waits itself, behind those that came before it, until its
+/// deadline. So layers that go by readiness see no back-pressure here: one that sheds load never does, and however many
+/// calls are made, all of them wait. A layer that counts calls under way (`tower::limit::ConcurrencyLimit`), put
+/// directly around this, is what bounds them and is not ready; all clones of a service have to share its count. With as
+/// many as a window has ([`Settings::window`](crate::am::Settings::window)), no call waits for room in the window, if
+/// nobody else calls by that client.
 pub struct Tower<Q, R> {
     client: Client,
     method: Method<Q, R>,
