@@ -9,7 +9,7 @@ use cutthrough_wire::frame::{Header, Kind, OPENING_BYTES};
 use super::program::{FRAME_MAX, PASS, QUEUE, datagram, is_ours, ours};
 
 const DROP: u64 = 1;
-pub(crate) const SLOTS: Slots = Slots { count_log: 7, bytes_log: 11 };
+pub(crate) const SLOTS: Slots = Slots { count_log: 7, bytes_log: 11, free: 64 };
 /// Slots that stay free.
 const MARGIN: usize = 64;
 /// The least number of a message that may begin; the one before it is sent again.

@@ -19,7 +19,7 @@ use self::cut::Cut;
 use super::cursor::Cursor;
 use super::envelope::{self, ENVELOPE_BYTES, Envelope};
 use super::{Hop, Ring, RingCounts, unpadded};
-use crate::sys::xdp::bpf::{Program, Rings, SharedMemory};
+use crate::sys::xdp::bpf::{Program, Rings, SharedMemory, processors};
 use crate::sys::xdp::dispatcher::{Dispatcher, QUEUES, Seat};
 use crate::sys::xdp::placing::{Slots, placing};
 use crate::sys::xdp::program::{LINK_BYTES, Ours, redirect};
@@ -264,7 +264,7 @@ impl XdpRing {
         let program = match way {
             Way::Copy | Way::All | Way::Lent => Program::load(&redirect(&ours, rings.number()))?,
             Way::Cut => {
-                let slots = Slots::of(frame_max);
+                let slots = Slots::of(frame_max, processors());
                 let shared = SharedMemory::new(usize::try_from(slots.shared_bytes()).unwrap_or(usize::MAX))?;
                 let code = placing(&ours, queue, slots, rings.number(), shared.number());
                 cut = Some(Cut::new(shared, slots, plan.buffer));

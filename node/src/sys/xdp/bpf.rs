@@ -37,6 +37,14 @@ const ATTACH_XDP: u32 = 37;
 const FLAG_GENERIC: u32 = 1 << 1;
 const FLAG_NATIVE: u32 = 1 << 2;
 
+/// How many processors this machine may have: a program may run on each of them at the same time.
+#[must_use]
+pub fn processors() -> u32 {
+    // SAFETY: asks for a number.
+    let count = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
+    u32::try_from(count).unwrap_or_default()
+}
+
 #[repr(C)]
 #[derive(Default)]
 struct MapCreate {

@@ -40,7 +40,7 @@ pub(super) const SLOT: i16 = -8;
 pub(super) const MINE: i16 = -16;
 /// Frames that the log holds; a power of two.
 pub const LOGGED: u32 = 1024;
-/// Slots that stay free for processors that have looked before another one took a slot.
+/// Slots that stay free at least.
 const MARGIN: u32 = 64;
 
 /// Entries of the list; a power of two, and more than are listed ahead.
@@ -130,15 +130,22 @@ pub struct Slots {
     pub count_log: u32,
     /// Bytes of each, as a power of two: 7 to 16.
     pub bytes_log: u32,
+    /// How many stay free, for processors that have looked whether there is one before another one took it: no fewer
+    /// than there are processors, or the program would write to a slot that user space has.
+    pub free: u32,
 }
 
 impl Slots {
-    /// Slots of some 4 MiB in all, for frames of at most `frame_max` bytes, or 16 KiB: longer ones go to the socket.
+    /// Slots of some 4 MiB in all, for frames of at most `frame_max` bytes, or 16 KiB: longer ones go to the socket. On
+    /// a machine that may have so many `processors`; of more than 128 they take more.
     #[must_use]
-    pub const fn of(frame_max: u32) -> Self {
+    pub const fn of(frame_max: u32, processors: u32) -> Self {
         let bytes_log = (frame_max + 16).next_power_of_two().trailing_zeros();
         let bytes_log = if bytes_log > 14 { 14 } else { bytes_log };
-        Self { count_log: if bytes_log > 12 { 22 - bytes_log } else { 10 }, bytes_log }
+        let free = if processors > MARGIN { processors } else { MARGIN };
+        let (count_log, least_log) =
+            (if bytes_log > 12 { 22 - bytes_log } else { 10 }, (2 * free).next_power_of_two().trailing_zeros());
+        Self { count_log: if count_log > least_log { count_log } else { least_log }, bytes_log, free }
     }
 
     /// Bytes of all that is shared.
@@ -304,7 +311,7 @@ fn to_slot(code: &mut Code, slots: Slots, pass: Label) {
     code.load(Width::Word, R4, R7, short(shared::GIVEN)).load(Width::Word, R1, R7, short(shared::SEEN));
     code.change(R4, Do::Subtract, R1);
     low_half(code, R4, R4);
-    code.jump(R4, When::Greater, number((1 << slots.count_log) - u64::from(MARGIN)), pass);
+    code.jump(R4, When::Greater, number((1 << slots.count_log) - u64::from(slots.free)), pass);
     // First the slot, then the look: user space says first that it sleeps, and then looks for slots. One sees the
     // other.
     code.change(R4, Do::Move, 1).fetch_add(R7, short(shared::GIVEN), R4).store(Width::Double, STACK, SLOT, R4);

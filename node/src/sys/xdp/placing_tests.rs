@@ -11,10 +11,23 @@ use super::plain::{Aim, payload};
 use super::program_tests::{OURS, PASS, frame, frames, is_ours};
 
 const DROP: u64 = 1;
-const SLOTS: Slots = Slots { count_log: 7, bytes_log: 11 };
+const SLOTS: Slots = Slots { count_log: 7, bytes_log: 11, free: 64 };
 const SLICE: u32 = 200;
 /// The least number of a message that may begin; the one before it is sent again.
 const AWAITED: u32 = u32::MAX;
+
+#[test]
+fn as_many_slots_stay_free_as_there_are_processors() {
+    for processors in [0, 2, 64, 65, 128, 129, 512, 8192] {
+        for frame_max in [1514, 9014, 65_549] {
+            let Slots { count_log, bytes_log, free } = Slots::of(frame_max, processors);
+            assert!(free >= processors.max(64) && 2 * free <= 1 << count_log, "{processors}: {free} of 2^{count_log}");
+            assert!((7..=16).contains(&count_log) && (7..=16).contains(&bytes_log));
+        }
+    }
+    assert_eq!(Slots::of(1514, 128), Slots { count_log: 10, bytes_log: 11, free: 128 });
+    assert_eq!(Slots::of(9014, 128), Slots { count_log: 8, bytes_log: 14, free: 128 });
+}
 
 fn at(place: u64) -> usize {
     usize::try_from(place).unwrap()
