@@ -114,8 +114,8 @@ const BUDGET: u32 = 64;
 const POLLS_PER_LOOK: u32 = 256;
 /// The same where they find nothing, at most: so many take far longer than a look.
 const EMPTY_PER_LOOK: u32 = 32;
-/// Requests served between two looks at whether the system's clock has ticked.
-const SERVED_PER_TICK: u32 = 8;
+/// What comes between two looks at whether the system's clock has ticked, where that is requests.
+const COMES_PER_TICK: u32 = 16;
 /// Nanoseconds after which calls that were made without a look at the clock get their deadline.
 const DATE_NS: u64 = 50_000_000;
 /// Longest sleep while something waits for room.
@@ -248,9 +248,8 @@ pub struct Node {
     /// The regions that peers may use.
     pub(crate) owner: Option<Owner>,
     polls: u32,
-    /// How much has come, and how many requests were served of it.
+    /// How much has come.
     came: u32,
-    served: u32,
     /// The last tick of the system's clock after which a poll that serves has looked what is late.
     tick: Instant,
     /// Polls that have found nothing, and when one of them looks at the clock.
@@ -317,7 +316,6 @@ impl Node {
             owner: None,
             polls: 0,
             came: 0,
-            served: 0,
             tick: now,
             empty: 0,
             pace: Pace::with_most(now, EMPTY_PER_LOOK),
@@ -540,9 +538,8 @@ impl Node {
                     {
                         self.inside.endpoint.release(incoming);
                     }
-                    self.served = self.served.wrapping_add(1);
                     // However much others ask, what waits here ends in its time.
-                    if self.served.is_multiple_of(SERVED_PER_TICK) && self.has_ticked(IDLES) {
+                    if self.came.is_multiple_of(COMES_PER_TICK) && self.has_ticked(IDLES) {
                         return self.ready.pop_front();
                     }
                 }

@@ -23,8 +23,8 @@ const LONG: u16 = 2;
 const STEP: Duration = Duration::from_millis(1);
 const WAIT: Duration = Duration::from_millis(20);
 /// Handlers that may run in a call that waits so long, each of which takes a step: those that end in its time, and
-/// those between two looks at the clock, one before it begins to wait and one behind its end.
-const MOST: u32 = 20 + 2 * 16;
+/// sixteen each until a client has the node, until its time begins, and until somebody sees that it is over.
+const MOST: u32 = 20 + 4 * 16;
 
 /// A node that serves requests of somebody who never stops, and has a channel to a node that answers nothing.
 struct Busy {

@@ -15,10 +15,10 @@ use super::gather::is_arriving;
 use super::serve::nanos;
 use super::{Call, CallError, Continuation, Event, Failed, NAP, Node, Reply, RequestError, Then, Unanswered, Wanted};
 
-/// Looks for an answer before its call is entrusted to somebody: as many as a short call takes; and how many requests
-/// of others are served meanwhile.
+/// Looks for an answer before its call is entrusted to somebody: as many as a short call takes; and how much else comes
+/// meanwhile.
 const LOOKS: u32 = 64;
-const SERVED: u32 = 8;
+const COMES: u32 = 16;
 
 /// Events that somebody who waits for another has met. Mostly there are none, and then nothing is to be dropped.
 #[derive(Default)]
@@ -136,10 +136,10 @@ impl Node {
         let mut looks = 0_u32;
         let mut woken = false;
         let unanswered = loop {
-            let served = self.served;
+            let came = self.came;
             let event = match self.poll() {
                 Some(event) => event,
-                None if looks < 512 && self.served == served => {
+                None if looks < 512 && self.came == came => {
                     looks += 1;
                     continue;
                 }
@@ -150,7 +150,7 @@ impl Node {
                         break Unanswered { landing, ..CallError::Late.into() };
                     }
                     // As long as others ask, there may be more.
-                    if self.served != served {
+                    if self.came != came {
                         continue;
                     }
                     match self.wait(Some(Duration::from_nanos(until.saturating_since(now)))) {
@@ -208,7 +208,7 @@ impl Node {
         if !self.ready.is_empty() {
             before.0 = Some(std::mem::take(&mut self.ready));
         }
-        let (mut looks, served) = (0, self.served);
+        let (mut looks, came) = (0, self.came);
         let found = loop {
             match self.take_in::<false>() {
                 Some(Event::Replied(reply)) if reply.call() == call => {
@@ -228,7 +228,7 @@ impl Node {
                 None => {}
             }
             looks += 1;
-            let busy = self.served.wrapping_sub(served) >= SERVED;
+            let busy = self.came.wrapping_sub(came) >= COMES;
             let enough = looks >= LOOKS || busy || (looks % 8 == 0 && !go_on());
             if enough && self.ready.is_empty() {
                 break false;
