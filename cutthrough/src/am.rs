@@ -114,7 +114,7 @@ const BUDGET: u32 = 64;
 const POLLS_PER_LOOK: u32 = 256;
 /// The same where they find nothing, at most: so many take far longer than a look.
 const EMPTY_PER_LOOK: u32 = 32;
-/// What comes between two looks at whether the system's clock has ticked, where that is requests.
+/// What comes between two looks at whether the system's clock has ticked, where polls tell of none of it.
 const COMES_PER_TICK: u32 = 16;
 /// Nanoseconds after which calls that were made without a look at the clock get their deadline.
 const DATE_NS: u64 = 50_000_000;
@@ -538,10 +538,6 @@ impl Node {
                     {
                         self.inside.endpoint.release(incoming);
                     }
-                    // However much others ask, what waits here ends in its time.
-                    if self.came.is_multiple_of(COMES_PER_TICK) && self.has_ticked(IDLES) {
-                        return self.ready.pop_front();
-                    }
                 }
                 // Most replies: moved once, to where they are wanted.
                 Taken::Reply(_, None) if matches!(&event, Some(crate::Event::Message(reply)) if !reply.is_loaded()) => {
@@ -559,6 +555,10 @@ impl Node {
                         return Some(event);
                     }
                 }
+            }
+            // However much others ask, what waits here ends in its time.
+            if self.came.is_multiple_of(COMES_PER_TICK) && self.has_ticked(IDLES) {
+                return self.ready.pop_front();
             }
         }
         None
