@@ -17,7 +17,8 @@ pub(crate) struct Folder(PathBuf);
 
 impl Folder {
     pub(crate) fn new(test: &str) -> Self {
-        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{test}-{}", std::process::id()));
+        // Not where the tests are built: that may lie so deep that no socket's path fits.
+        let path = std::env::temp_dir().join(format!("cut-{test}-{}", std::process::id()));
         // What an earlier run has left, whose process number was the same.
         let _ = fs::remove_dir_all(&path);
         Self(path)
