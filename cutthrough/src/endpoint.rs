@@ -243,7 +243,7 @@ impl Endpoint {
 
     /// Prepares to sleep on the endpoint's file descriptor ([`AsFd`]; readable means: poll). False if there is
     /// something to poll for already. The order that loses no wake-up: poll until there is nothing, arm, sleep only if
-    /// this says true.
+    /// this says true. What comes to an endpoint that is not armed need not make it readable.
     pub fn arm(&mut self) -> bool {
         self.node.arm()
     }

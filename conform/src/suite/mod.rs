@@ -144,7 +144,8 @@ macro_rules! suite {
     (@waiting $join:expr) => {
         $crate::suite!(@tests $join;
             waiting { waiting_ends_in_time, a_waker_ends_a_wait,
-                no_wake_up_is_lost_in_epoll, no_wake_up_is_lost_in_tokio, a_flood_keeps_no_other_task_waiting,
+                no_wake_up_is_lost_in_epoll, who_has_not_slept_for_long_is_woken_at_once,
+                no_wake_up_is_lost_in_tokio, a_flood_keeps_no_other_task_waiting,
                 no_wake_up_is_lost_by_a_wait_in_between, returned_pages_wake_a_sleeper,
                 returned_pages_are_not_slept_over,
                 thousands_of_pages_go_back_while_both_sides_sleep, pages_held_back_are_not_slept_over,

@@ -17,6 +17,10 @@ use crate::{Capability, Join, Pair, Side};
 
 /// Messages of a test for lost wake-ups.
 const MESSAGES: u64 = 20_000;
+/// Messages in a row between which there is no sleep, and then sleep.
+const STRETCH: u64 = 64;
+/// Sleeps after such stretches.
+const ROUNDS: usize = 40;
 
 /// Waiting ends when its time is over, not before and not for ever.
 pub fn waiting_ends_in_time(join: &dyn Join) {
@@ -89,7 +93,8 @@ fn speak(side: &mut Side) {
     }
 }
 
-/// Poll until there is nothing, arm, sleep on the file descriptor: no message is missed, however it falls in between.
+/// Poll until there is nothing, arm, sleep on the file descriptor: no message is missed, however it falls in between;
+/// nor after stretches without sleep, in which nobody has to be woken.
 pub fn no_wake_up_is_lost_in_epoll(join: &dyn Join) {
     let mut pair = join.pair(config(), config());
     pair.both(speak, |b| {
@@ -101,7 +106,7 @@ pub fn no_wake_up_is_lost_in_epoll(join: &dyn Join) {
                     other => panic!("{other:?}"),
                 }
                 expected += 1;
-            } else if b.endpoint.arm() {
+            } else if expected / STRETCH % 2 == 1 && b.endpoint.arm() {
                 sleep_on(b, expected);
             }
         }
@@ -110,11 +115,42 @@ pub fn no_wake_up_is_lost_in_epoll(join: &dyn Join) {
 
 /// Sleeps until the endpoint's file descriptor is readable.
 fn sleep_on(side: &Side, expected: u64) {
+    assert!(is_readable(side, PATIENCE), "nobody rang for message {expected}");
+}
+
+/// Who sleeps after a long stretch without sleep is woken by what comes, and not by a timer that happens to go off.
+pub fn who_has_not_slept_for_long_is_woken_at_once(join: &dyn Join) {
+    let mut pair = join.pair(config(), config());
+    let mut woken = 0;
+    for round in 0..ROUNDS {
+        for number in 0..STRETCH {
+            pair.a.say(&number.to_le_bytes());
+            let message = loop {
+                match pair.b.endpoint.poll() {
+                    Some(Event::Message(message)) => break message,
+                    Some(other) => panic!("{other:?}"),
+                    // What waits for company goes on, too.
+                    None => assert!(pair.a.endpoint.poll().is_none()),
+                }
+            };
+            assert_eq!(message.control(), number.to_le_bytes(), "round {round}");
+        }
+        while !pair.b.endpoint.arm() {
+            assert!(pair.b.endpoint.poll().is_none());
+        }
+        pair.a.say(b"wake up");
+        pair.a.endpoint.flush();
+        // The kernel has brought it by now, or nearly so; those who look after a sleeper come by less often.
+        woken += usize::from(is_readable(&pair.b, Duration::from_millis(2)));
+        assert_eq!(pair.b.message().control(), b"wake up");
+    }
+    assert!(woken > ROUNDS / 2, "woken at once in {woken} rounds of {ROUNDS}");
+}
+
+fn is_readable(side: &Side, within: Duration) -> bool {
     let file = side.endpoint.as_fd();
-    let mut polled = [PollFd::new(&file, PollFlags::IN)];
-    let timeout = Timespec { tv_sec: 20, tv_nsec: 0 };
-    let woken = poll(&mut polled, Some(&timeout)).expect("poll");
-    assert!(woken == 1, "nobody rang for message {expected}");
+    let timeout = Timespec::try_from(within).expect("a short time");
+    poll(&mut [PollFd::new(&file, PollFlags::IN)], Some(&timeout)).expect("poll") == 1
 }
 
 /// The same through tokio.

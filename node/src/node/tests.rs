@@ -69,6 +69,33 @@ fn who_has_heard_of_the_network_looks_before_it_sleeps() {
     }
 }
 
+/// Whether the kernel has told whoever sleeps on this node of anything since it was heard last.
+fn is_told(node: &Node) -> bool {
+    poll(&mut [PollFd::new(&node, PollFlags::IN)], Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) == Ok(1)
+}
+
+/// To tell costs the sender of a datagram a quarter of a microsecond.
+#[test]
+fn nobody_is_told_of_what_the_application_finds_by_itself() {
+    let ((mut a, _), (b, at_b)) = pair();
+    for round in 0..3 {
+        rest(&mut a);
+        for number in 0..64 {
+            say(&b, at_b);
+            let told = is_told(&a);
+            assert!(if number == 0 { told } else { !told || number < 32 }, "round {round}, message {number}: {told}");
+            let told = a.wait(Some(PATIENCE));
+            assert!(matches!(told, Ok(Event::Message(_))), "{told:?}");
+            // What was told before that is heard.
+            a.hear(0).unwrap();
+        }
+        rest(&mut a);
+        say(&b, at_b);
+        assert!(is_told(&a), "round {round}, asleep");
+        assert!(matches!(a.wait(Some(PATIENCE)), Ok(Event::Message(_))));
+    }
+}
+
 /// What channels have of the network side is not exchanged under them.
 #[test]
 fn who_has_channels_over_a_network_listens_nowhere_else() {

@@ -1,6 +1,7 @@
 //! Channels to other machines, as the node knows them.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::AsFd as _;
 use std::time::Duration;
 
 use cutthrough_engine::check::Breach;
@@ -10,7 +11,6 @@ use cutthrough_engine::net::inbox::{Ready, ReadyPayload};
 use cutthrough_engine::receipt::{Path, Receipt};
 use cutthrough_seal::PublicKey;
 use cutthrough_segment::ring::Control;
-use rustix::event::epoll;
 
 use super::left::Kept;
 use super::others::Others;
@@ -37,11 +37,7 @@ impl Node {
         }
         let refused = |error| UdpAddressError::Socket { address, error };
         let udp = Udp::open((ways, address), &self.config, self.generation, &self.waker)?;
-        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-        for fd in udp.watched() {
-            epoll::add(&self.sleepers, fd, epoll::EventData::new_u64(NET), flags)
-                .map_err(|errno| refused(errno.into()))?;
-        }
+        udp.tells(self.sleepers.as_fd(), NET).map_err(refused)?;
         udp.has_others(self.seats.len() - self.free_seats.len());
         self.net = Some(Box::new(udp));
         Ok(())

@@ -36,6 +36,7 @@ use super::placed::Aiming;
 use super::sink::Sink;
 use super::sources::Sources;
 use super::told::{Happened, Told};
+use super::watch::Watch;
 use crate::clock;
 use crate::config::Config;
 use crate::process::Process;
@@ -82,6 +83,8 @@ pub(super) struct Core {
     pub(super) joined_first: bool,
     /// How the register of a ring that places payloads follows what comes.
     pub(super) aiming: Aiming,
+    /// Whether the kernel tells anybody of what comes.
+    pub(super) watch: Watch,
     pub(super) trains: Trains,
     pub(super) batch: Batch,
     /// The channel of a batch that the socket has not taken, and since when it waits.
@@ -270,6 +273,7 @@ impl Udp {
             overruns: Overruns::default(),
             joined_first: false,
             aiming: Aiming::default(),
+            watch: Watch::default(),
             trains: Trains::default(),
             batch: Batch::default(),
             stuck: None,
@@ -345,8 +349,16 @@ impl Udp {
         self.shared.lock().lanes.as_ref().map_or_else(|| self.declined.clone(), |lanes| lanes.offers().to_vec())
     }
 
-    /// The socket and the rings, to be watched.
-    pub(crate) fn watched(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+    /// Has whoever sleeps on `sleepers` (epoll) woken by what comes, as `number`.
+    ///
+    /// # Errors
+    /// As the kernel says.
+    pub(crate) fn tells(&self, sleepers: BorrowedFd<'_>, number: u64) -> io::Result<()> {
+        self.shared.lock().tells(sleepers, number)
+    }
+
+    /// The sockets and the rings, to be waited for in a call of ours.
+    pub(super) fn watched(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.shared.watched.iter().map(AsFd::as_fd)
     }
 
@@ -395,7 +407,9 @@ impl Udp {
         let mut core = self.enter();
         if !core.has_news() {
             core.net.let_go();
-            core.glance();
+            if core.glance() {
+                core.has_found();
+            }
         }
         // Also while there is enough else to tell.
         core.look_after_calls();

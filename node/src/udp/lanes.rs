@@ -18,6 +18,7 @@ use cutthrough_engine::time::Instant;
 use cutthrough_segment::map::Mapping;
 use cutthrough_segment::page::Ground;
 use rustix::event::epoll;
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use super::address::{UdpAddressError, Ways};
@@ -132,8 +133,9 @@ pub(super) struct Lanes {
     past: RingCounts,
     lost: u64,
     reopened: u64,
-    /// Readable when frames have come, by whatever rings there are.
+    /// Readable when frames have come, by whatever rings there are, while it tells.
     watch: OwnedFd,
+    tells: bool,
     /// The sockets beside the rings.
     sockets: Vec<OwnedFd>,
     /// Whether rings can be opened again here: one that a helper has passed cannot.
@@ -183,7 +185,7 @@ fn home(local: SocketAddr) -> Result<(SocketAddrV4, Routes, Interface), String> 
 }
 
 fn system(to: Ipv4Addr, error: &io::Error) -> RouteError {
-    let errno = rustix::io::Errno::from_io_error(error).unwrap_or(rustix::io::Errno::IO);
+    let errno = Errno::from_io_error(error).unwrap_or(Errno::IO);
     RouteError::System { to, errno }
 }
 
@@ -225,6 +227,7 @@ impl Lanes {
             lost: 0,
             reopened: 0,
             watch,
+            tells: true,
             sockets,
             mends: passed.is_none(),
             checks_at: Instant::default(),
@@ -345,7 +348,9 @@ impl Lanes {
     /// Has frames of this ring taken in from now on, and what it carries sent by it.
     fn put_in(&mut self, adapter: Adapter, mut ring: Box<dyn Ring>) -> io::Result<()> {
         let Some(at) = ring_of(adapter) else { return Ok(()) };
-        epoll::add(&self.watch, ring.watched(), epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+        if self.tells {
+            self.tell_of(&*ring)?;
+        }
         ring.leave_padding();
         let landing = match &self.lots {
             _ if ring.placing().is_none() => Some(0),
@@ -402,7 +407,31 @@ impl Lanes {
         self.rings.iter().flatten().map(|ring| ring.holds() * ring.body_max()).sum()
     }
 
-    /// Readable when frames have come.
+    fn tell_of(&self, ring: &dyn Ring) -> Result<(), Errno> {
+        match epoll::add(&self.watch, ring.watched(), epoll::EventData::new_u64(0), epoll::EventFlags::IN) {
+            Err(Errno::EXIST) => Ok(()),
+            added => added,
+        }
+    }
+
+    /// Whether [`Lanes::watched`] tells of frames from now on; those that have come before are frames.
+    ///
+    /// # Errors
+    /// As the kernel says.
+    pub(super) fn tell(&mut self, on: bool) -> Result<(), Errno> {
+        for ring in self.rings.iter().flatten() {
+            if on {
+                self.tell_of(&**ring)?;
+            } else {
+                // One that is not there any more tells nobody either.
+                let _ = epoll::delete(&self.watch, ring.watched());
+            }
+        }
+        self.tells = on;
+        Ok(())
+    }
+
+    /// Readable when frames have come, while it tells of them.
     pub(super) fn watched(&self) -> BorrowedFd<'_> {
         self.watch.as_fd()
     }
@@ -518,10 +547,10 @@ pub fn probe(adapter: Adapter) -> Vec<(&'static str, Result<(), String>)> {
         let flags = SocketFlags::CLOEXEC;
         let opened = socket_with(family, SocketType::RAW, flags, None).map(drop);
         opened.map_err(|errno| match errno {
-            rustix::io::Errno::PERM | rustix::io::Errno::ACCESS if family == AddressFamily::XDP => {
+            Errno::PERM | Errno::ACCESS if family == AddressFamily::XDP => {
                 XdpError::Privilege { what: "a ring", right: "CAP_NET_RAW" }.to_string()
             }
-            rustix::io::Errno::PERM | rustix::io::Errno::ACCESS => {
+            Errno::PERM | Errno::ACCESS => {
                 "needs the right CAP_NET_RAW in this network namespace: be root, or try 'unshare -Urn'".to_owned()
             }
             errno => errno.to_string(),

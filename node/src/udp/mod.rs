@@ -20,6 +20,7 @@
 //! | rings that were given up are opened again | `lanes::reopen` |
 //! | payloads that a ring has placed | `placed` |
 //! | how often a socket is looked at | `glances` |
+//! | who is told of what comes | `watch` |
 //! | what it had no room for | `overruns` |
 //! | trains in, scattered to where they belong | `trains` |
 //! | where payloads land | `memory` |
@@ -55,6 +56,7 @@ mod tests;
 mod told;
 mod trains;
 mod turn;
+mod watch;
 
 pub use door::Udp;
 pub(crate) use lanes::Troubles;

@@ -453,7 +453,7 @@ impl Core {
     /// The application does not look from now on: what comes wakes it, by the socket or the ring. False if something
     /// has come.
     pub(super) fn doze(&mut self) -> bool {
-        let quiet = self.ring().is_none_or(|ring| ring.doze());
+        let quiet = self.ring().is_none_or(|ring| ring.doze()) & self.listens();
         if self.is_placing() || self.joined.is_some() {
             // The sockets are looked at first.
             self.glances.rest();

@@ -57,7 +57,7 @@ impl Core {
     }
 
     /// As [`Core::turn`]; but if something has come for the application, the rest has time until it has been told.
-    pub(super) fn glance(&mut self) {
+    pub(super) fn glance(&mut self) -> bool {
         if self.owed {
             self.follow(Look { any: true, all: false }, false, None);
         }
@@ -67,6 +67,7 @@ impl Core {
         } else {
             self.follow(look, false, None);
         }
+        look.any
     }
 
     /// Takes in what has come, and takes back what has arrived on the other side.
