@@ -265,14 +265,26 @@ impl Batch {
     }
 
     /// Adds a frame that carries a part of a payload, behind an opening if there is one.
+    ///
+    /// Where it is called, so that the header goes from registers to where it travels. Laid down on the way there it
+    /// would be read back in other pieces than it was written in, and that waits for all of the payload before it:
+    /// a tenth of what a stream's sender does.
+    #[inline(always)]
     pub(super) fn push_payload(
         &mut self,
-        head: &Sealed,
+        head: Sealed,
         opening: Option<&[u8; OPENING_BYTES]>,
-        (message, offset, len): (u64, usize, usize),
+        part: (u64, usize, usize),
         load: &impl Load,
         seal: &mut dyn Seal,
     ) -> usize {
+        let at = self.begin(part, load);
+        self.own.extend_with(|| head.to_bytes());
+        self.push_behind((at, head.number()), opening, part, load, seal)
+    }
+
+    /// Where a frame with this part of a payload begins.
+    fn begin(&mut self, (message, offset, len): (u64, usize, usize), load: &impl Load) -> usize {
         if self.frames == 0
             && self.way.number == 0
             && let Some(hold) = load.hold()
@@ -284,13 +296,23 @@ impl Batch {
         if let Some(held) = &mut self.held {
             (held.last, held.end) = (message, offset + len);
         }
-        let at = self.own.len();
-        self.own.extend_with(|| head.to_bytes());
+        self.own.len()
+    }
+
+    /// Adds what belongs behind the header of this number, which is there from a byte on.
+    fn push_behind(
+        &mut self,
+        (at, number): (usize, u64),
+        opening: Option<&[u8; OPENING_BYTES]>,
+        (message, offset, len): (u64, usize, usize),
+        load: &impl Load,
+        seal: &mut dyn Seal,
+    ) -> usize {
         if let Some(opening) = opening {
             let mut opening = *opening;
             let (plain, place) = opening.split_at_mut(OPENING_BYTES - SEAL_BYTES);
-            let number = head.number() | OPENING_NUMBER;
-            place.copy_from_slice(&seal.seal(number, &head.to_bytes()[..SEALED_BYTES], plain));
+            let protected = &self.own.bytes()[at..at + SEALED_BYTES];
+            place.copy_from_slice(&seal.seal(number | OPENING_NUMBER, protected, plain));
             self.own.extend(&opening);
         }
         let before = self.own.len() - at;
@@ -298,7 +320,7 @@ impl Batch {
         let piece = load.piece(offset, len);
         let sum = if seal.is_bare() && piece.len() == len && load.coalesces(len, self.is_held()) {
             // Of where it was, not of the copy: what was just written cannot be read at once.
-            let sum = seal.sum(head.number(), &self.own.bytes()[at..at + SEALED_BYTES], piece);
+            let sum = seal.sum(number, &self.own.bytes()[at..at + SEALED_BYTES], piece);
             let to = self.own.len();
             self.own.extend(piece);
             self.push_own(to, len);
@@ -306,7 +328,7 @@ impl Batch {
             sum
         } else if seal.is_bare() && piece.len() == len {
             self.pieces.push(Piece::Payload { message, offset, len });
-            seal.sum(head.number(), &self.own.bytes()[at..at + SEALED_BYTES], piece)
+            seal.sum(number, &self.own.bytes()[at..at + SEALED_BYTES], piece)
         } else {
             let to = self.own.len();
             self.own.grow(len);
@@ -314,12 +336,12 @@ impl Batch {
             let (written, out) = self.own.bytes_mut().split_at_mut(to);
             let protected = &written[at..at + SEALED_BYTES];
             let sum = if piece.len() == len && !seal.is_bare() {
-                Some(seal.seal_into(head.number(), protected, piece, out))
+                Some(seal.seal_into(number, protected, piece, out))
             } else if is_held && !seal.is_bare() {
                 let mut plain = vec![0; len];
-                load.copy_out(offset, &mut plain).then(|| seal.seal_into(head.number(), protected, &plain, out))
+                load.copy_out(offset, &mut plain).then(|| seal.seal_into(number, protected, &plain, out))
             } else {
-                load.copy_out(offset, out).then(|| seal.seal(head.number(), protected, out))
+                load.copy_out(offset, out).then(|| seal.seal(number, protected, out))
             };
             // A payload that has lost its memory is never shown to the other side, and nothing of it to anybody.
             let sum = sum.unwrap_or_else(|| {

@@ -79,7 +79,7 @@ impl Own {
 
     /// As [`Own::extend`], with what is made only where it is written: from registers. What was laid down in parts
     /// first and is then read as a whole waits until all that was written before, a whole payload, has left the core.
-    #[inline]
+    #[inline(always)]
     pub(super) fn extend_with<const N: usize>(&mut self, make: impl Fn() -> [u8; N]) {
         if self.hold.is_none() {
             self.vec.extend_from_slice(&make());

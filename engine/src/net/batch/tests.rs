@@ -87,8 +87,8 @@ fn what_is_sealed_is_the_same_in_memory_of_its_payload() {
     let (plain, roomy) = (vec![7; 250], Roomy(vec![7; 250]));
     let (mut own, mut held) = (Batch::default(), Batch::default());
     for (message, offset, len) in [(3, 0, 100), (3, 100, 100), (4, 0, 50)] {
-        own.push_payload(&HEADER.sealed(), None, (message, offset, len), &plain, &mut Unsealed(false));
-        held.push_payload(&HEADER.sealed(), None, (message, offset, len), &roomy, &mut Unsealed(false));
+        own.push_payload(HEADER.sealed(), None, (message, offset, len), &plain, &mut Unsealed(false));
+        held.push_payload(HEADER.sealed(), None, (message, offset, len), &roomy, &mut Unsealed(false));
         // And the end of one that is filled up.
         assert_eq!(own.room(HEADER_BYTES + 100, 65_000), held.room(HEADER_BYTES + 100, 65_000));
     }
@@ -104,16 +104,16 @@ fn what_is_sealed_is_the_same_in_memory_of_its_payload() {
     held.clear();
     assert!(held.own().is_empty() && held.hold().is_none());
     // What goes bare, or by a ring, or begins with something else, has no use for it.
-    held.push_payload(&HEADER.sealed(), None, (3, 0, 100), &roomy, &mut Unsealed(true));
+    held.push_payload(HEADER.sealed(), None, (3, 0, 100), &roomy, &mut Unsealed(true));
     assert!(held.hold().is_none());
     held.clear();
     held.go(Way { number: 1, ..Way::default() });
-    held.push_payload(&HEADER.sealed(), None, (3, 0, 100), &roomy, &mut Unsealed(false));
+    held.push_payload(HEADER.sealed(), None, (3, 0, 100), &roomy, &mut Unsealed(false));
     assert!(held.hold().is_none());
     held.clear();
     held.go(Way::default());
     held.push(HEADER, &mut Unsealed(false), |own| own.extend(b"a word"));
-    held.push_payload(&HEADER.sealed(), None, (3, 0, 100), &roomy, &mut Unsealed(false));
+    held.push_payload(HEADER.sealed(), None, (3, 0, 100), &roomy, &mut Unsealed(false));
     assert!(held.hold().is_none());
 }
 
@@ -141,7 +141,7 @@ fn what_goes_bare_is_the_same_in_memory_of_its_payload_unless_others_are_named()
     let pushed = |there| {
         let (load, mut batch) = (CopiedThere(bytes.clone(), there), Batch::default());
         for part in [(3, 0, 100), (3, 100, 100), (4, 0, 50)] {
-            batch.push_payload(&HEADER.sealed(), None, part, &load, &mut Summed);
+            batch.push_payload(HEADER.sealed(), None, part, &load, &mut Summed);
         }
         batch
     };
@@ -152,7 +152,7 @@ fn what_goes_bare_is_the_same_in_memory_of_its_payload_unless_others_are_named()
     for part in held.copied() {
         assert_eq!(held.own()[part.at..part.at + part.len], bytes[part.offset..part.offset + part.len]);
     }
-    held.push_payload(&HEADER.sealed(), None, (5, 0, 50), &bytes, &mut Summed);
+    held.push_payload(HEADER.sealed(), None, (5, 0, 50), &bytes, &mut Summed);
     assert!(held.hold().is_none(), "not all of it lies there");
     assert_eq!(held.take_hold().map(|(_, what)| what), Some(Held { first: 3, last: 5, end: 50 }));
 }
@@ -202,13 +202,13 @@ fn no_plain_text_lies_where_somebody_may_read() {
         let (load, mut batch) = (Pieces(vec![7; 100], room), Batch::default());
         // Where it lies is known once something does.
         let mut seal = Hidden(0..0);
-        batch.push_payload(&HEADER.sealed(), None, (0, 0, 0), &load, &mut seal);
+        batch.push_payload(HEADER.sealed(), None, (0, 0, 0), &load, &mut seal);
         if let Some(hold) = batch.hold() {
             let begin = hold.bytes().as_ptr().addr();
             seal.0 = begin..begin + 4096;
         }
-        batch.push_payload(&HEADER.sealed(), Some(&[9; OPENING_BYTES]), (0, 0, 50), &load, &mut seal);
-        batch.push_payload(&HEADER.sealed(), None, (0, 50, 5), &load, &mut seal);
+        batch.push_payload(HEADER.sealed(), Some(&[9; OPENING_BYTES]), (0, 0, 50), &load, &mut seal);
+        batch.push_payload(HEADER.sealed(), None, (0, 50, 5), &load, &mut seal);
         batch.push(HEADER, &mut seal, |own| own.extend(b"a word"));
         (batch.hold().is_some(), batch.own().to_vec())
     };
@@ -259,7 +259,7 @@ fn what_somebody_else_writes_is_copied_before_it_is_summed_up() {
     let (load, mut batch) = (Written(core::cell::Cell::new(1)), Batch::default());
     for (offset, seen) in [(0, 1), (33, 2), (66, 3)] {
         let at = batch.own().len();
-        batch.push_payload(&HEADER.sealed(), None, (0, offset, 33), &load, &mut Summed);
+        batch.push_payload(HEADER.sealed(), None, (0, offset, 33), &load, &mut Summed);
         assert_eq!(batch.own()[at + HEADER_BYTES..], [seen; 33]);
         assert_eq!(batch.own()[at + SEALED_BYTES..at + HEADER_BYTES], [seen; SEAL_BYTES]);
     }
@@ -271,7 +271,7 @@ fn what_somebody_else_writes_is_copied_before_it_is_summed_up() {
 fn what_lies_in_pieces_goes_bare_in_memory_of_its_payload() {
     let (load, mut batch) = (Pieces((0..100).collect(), Some(vec![0; 4096])), Batch::default());
     for offset in [0, 50] {
-        batch.push_payload(&HEADER.sealed(), None, (0, offset, 50), &load, &mut Summed);
+        batch.push_payload(HEADER.sealed(), None, (0, offset, 50), &load, &mut Summed);
     }
     let held = batch.hold().expect("all of it lies there").bytes();
     for (frame, bytes) in held.chunks(HEADER_BYTES + 50).zip(load.0.chunks(50)) {
@@ -296,7 +296,7 @@ impl Load for Torn {
 fn nothing_of_a_payload_leaves_that_has_lost_its_memory() {
     for bare in [false, true] {
         let mut batch = Batch::default();
-        batch.push_payload(&HEADER.sealed(), None, (0, 0, 100), &Torn, &mut Unsealed(bare));
+        batch.push_payload(HEADER.sealed(), None, (0, 0, 100), &Torn, &mut Unsealed(bare));
         assert_eq!(batch.own()[HEADER_BYTES..], [0; 100]);
         assert_eq!(batch.own()[SEALED_BYTES..HEADER_BYTES], [0xff; SEAL_BYTES]);
     }

@@ -224,9 +224,9 @@ impl<M: Memory> Channel<M> {
                 let part = (message, 0, len as usize);
                 let Some(load) = self.outbox.load(message) else { return 1 };
                 let bytes = if len > 0 {
-                    batch.push_payload(&header.sealed(), Some(&bytes), part, load, &mut *self.seal)
+                    batch.push_payload(header.sealed(), Some(&bytes), part, load, &mut *self.seal)
                 } else {
-                    batch.push_payload(&header.sealed(), Some(&bytes), part, &Nothing, &mut *self.seal)
+                    batch.push_payload(header.sealed(), Some(&bytes), part, &Nothing, &mut *self.seal)
                 };
                 self.sent.push(header.number, now, low32(bytes), Content::Open { message, len });
             }
@@ -240,7 +240,7 @@ impl<M: Memory> Channel<M> {
                     let len = (end - at).min(body);
                     let head = head.part(number, low16(len as usize), at);
                     let part = (message, at as usize, len as usize);
-                    let bytes = batch.push_payload(&head, None, part, load, &mut *self.seal);
+                    let bytes = batch.push_payload(head, None, part, load, &mut *self.seal);
                     self.sent.push(number, now, low32(bytes), Content::Data { message, offset: at, len });
                     at += len;
                     if at >= end {
