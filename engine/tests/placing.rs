@@ -8,6 +8,9 @@ use proptest::prelude::*;
 /// The way that is measured.
 const WAY: u8 = 2;
 
+/// Nanoseconds after which what was left is tried again, at first.
+const STALE_NS: u64 = 125_000_000;
+
 /// Payloads that arrive one after the other, and take so many picoseconds for a byte: when copied, and when cut.
 struct World {
     placing: Placing,
@@ -69,7 +72,8 @@ const fn other(placement: Placement) -> Placement {
 }
 
 proptest! {
-    /// Through noise, nearly all are placed the cheaper way.
+    /// Through noise, nearly all are placed the cheaper way; but for those of one wrong verdict, which lasts until what
+    /// was left is tried again. In one of 100,000 worlds what comes too late comes so often in a row.
     #[test]
     fn the_cheaper_placement_is_found(
         percents in noise(2000),
@@ -77,7 +81,8 @@ proptest! {
         pause in 500_000..2_000_000_u64,
     ) {
         let found = World::new(Means::Here).run(&percents, costs, pause, cheaper);
-        prop_assert!(found > 850, "{found} of 1000");
+        let by_one_verdict = usize::try_from(STALE_NS / pause).unwrap();
+        prop_assert!(found + by_one_verdict > 850, "{found} of 1000");
     }
 
     /// What was dearer and has become cheaper is found, and so is the change back.

@@ -7,8 +7,8 @@
 //! each byte, for both placements, and for each length of frames by itself.
 //!
 //! It begins with copies. The cut is tried with a few payloads, and what was cheaper is kept. The other placement is
-//! tried again after a while, which doubles; and never before many payloads have come without a trial. How many
-//! stretches the first trial has, and what is better, is as for ways.
+//! tried again after a while, which doubles, and is short again when the verdict has changed; and never before many
+//! payloads have come without a trial. How many stretches the first trial has, and what is better, is as for ways.
 
 use super::ways::{BETTER, TRIALS, Why, is_stale};
 use crate::receipt::Placement;
@@ -98,8 +98,9 @@ struct Trial {
 /// What is known of one length of frames.
 #[derive(Debug, Clone, Copy, Default)]
 struct Length {
-    /// Whether the cut is taken.
+    /// Whether the cut is taken, and whether it was when the last verdict was given.
     cuts: bool,
+    cut: bool,
     trial: Option<Trial>,
     /// Payloads that have to come before the next trial.
     apart: u32,
@@ -264,6 +265,11 @@ impl Length {
         }
         if other.is_tried() && other.ps.saturating_mul(BETTER.1) < here.ps.saturating_mul(BETTER.0) {
             self.cuts = !self.cuts;
+        }
+        if self.cuts != self.cut {
+            // Chance may have said that. What was the cheapest until now is tried again soon.
+            self.costs[usize::from(self.cut)].again = 0;
+            self.cut = self.cuts;
         }
         (self.cuts, Why::Cheapest)
     }
