@@ -407,9 +407,7 @@ impl Udp {
         let mut core = self.enter();
         if !core.has_news() {
             core.net.let_go();
-            if core.glance() {
-                core.has_found();
-            }
+            core.glance();
         }
         // Also while there is enough else to tell.
         core.look_after_calls();

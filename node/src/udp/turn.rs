@@ -24,9 +24,13 @@ const RARELY: u32 = 64;
 const SELDOM: u32 = 8;
 
 impl Core {
-    /// Takes in what has come, does what is due, sends what there is to send. True if anything came.
+    /// Takes in what has come, does what is due, sends what there is to send, for the application, which is awake. True
+    /// if anything came.
     pub(super) fn turn(&mut self, mut reading: Option<(usize, &mut Reading<'_>)>) -> bool {
         let look = self.take_in_all(reading.as_mut().map(|(channel, reading)| (*channel, &mut **reading)));
+        if look.any {
+            self.has_found();
+        }
         self.follow(look, false, reading)
     }
 
@@ -57,7 +61,7 @@ impl Core {
     }
 
     /// As [`Core::turn`]; but if something has come for the application, the rest has time until it has been told.
-    pub(super) fn glance(&mut self) -> bool {
+    pub(super) fn glance(&mut self) {
         if self.owed {
             self.follow(Look { any: true, all: false }, false, None);
         }
@@ -67,7 +71,9 @@ impl Core {
         } else {
             self.follow(look, false, None);
         }
-        look.any
+        if look.any {
+            self.has_found();
+        }
     }
 
     /// Takes in what has come, and takes back what has arrived on the other side.
