@@ -87,6 +87,14 @@ pub(super) struct Pages {
     _counts: Count,
 }
 
+impl Pages {
+    /// Whether nothing was written there.
+    fn is_untouched(&self) -> bool {
+        static NOTHING: [u8; 4096] = [EMPTY; 4096];
+        self.bytes.chunks(NOTHING.len()).all(|bytes| *bytes == NOTHING[..bytes.len()])
+    }
+}
+
 impl fmt::Debug for Pages {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "place {} of {} bytes", self.id, self.bytes.len())
@@ -150,6 +158,17 @@ impl Host {
             shown: Cell::new(false),
             page: self.page,
             _counts: self.pages.clone(),
+        }
+    }
+
+    /// Nothing lies where nothing may: in places that are granted and were not used, and in posted ones that no guess
+    /// has named.
+    pub(super) fn are_untouched(&self) -> Result<(), String> {
+        let granted = self.tokens.values().flat_map(|(tokens, _)| tokens.places());
+        let posted = self.posted.iter().filter(|posted| !posted.shown.get());
+        match granted.chain(posted).find(|pages| !pages.is_untouched()) {
+            Some(pages) => Err(format!("something lies in {pages:?}, which nothing was sent to")),
+            None => Ok(()),
         }
     }
 

@@ -464,6 +464,7 @@ impl World {
             }
         }
         bounds.are_kept(net, now, user, &self.options)?;
+        net.memory.are_untouched()?;
         if channels != (net.channels(), user.talks.len()) {
             user.has_all_back(net)?;
         }
