@@ -279,6 +279,8 @@ fn linger(shared: &Shared) {
     let mut patience = Linger::new(core.config.silence, begun, core.net.strides());
     core.net.listen(false);
     core.net.close_all();
+    // If the rings tell nobody, the naps below are as long as they may be.
+    core.listens();
     loop {
         core.last_turn();
         while core.next_event().is_some() {}

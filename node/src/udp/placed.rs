@@ -451,7 +451,7 @@ impl Core {
     }
 
     /// The application does not look from now on: what comes wakes it, by the socket or the ring. False if something
-    /// has come.
+    /// has come, or what comes could wake nobody.
     pub(super) fn doze(&mut self) -> bool {
         let quiet = self.ring().is_none_or(|ring| ring.doze()) & self.listens();
         if self.is_placing() || self.joined.is_some() {
