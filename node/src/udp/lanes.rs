@@ -25,6 +25,7 @@ use super::address::{UdpAddressError, Ways};
 use super::door::Core;
 use super::joined::Joins;
 use super::turn::bring_in;
+use super::watch;
 use crate::clock;
 use crate::config::{Config, Placement};
 use crate::raw::packet::{PacketRing, has_kernel};
@@ -114,6 +115,9 @@ pub(crate) struct Troubles {
     /// Datagrams that the sockets had no room for, as far as that is known.
     pub(crate) overruns: u64,
 }
+
+/// How a ring tells of frames.
+const OF_FRAMES: (u64, epoll::EventFlags) = (0, epoll::EventFlags::IN);
 
 /// The rings of an endpoint.
 #[derive(Debug)]
@@ -349,7 +353,7 @@ impl Lanes {
     fn put_in(&mut self, adapter: Adapter, mut ring: Box<dyn Ring>) -> io::Result<()> {
         let Some(at) = ring_of(adapter) else { return Ok(()) };
         if self.tells {
-            self.tell_of(&*ring)?;
+            watch::tell(&self.watch, ring.watched(), OF_FRAMES, true)?;
         }
         ring.leave_padding();
         let landing = match &self.lots {
@@ -407,25 +411,14 @@ impl Lanes {
         self.rings.iter().flatten().map(|ring| ring.holds() * ring.body_max()).sum()
     }
 
-    fn tell_of(&self, ring: &dyn Ring) -> Result<(), Errno> {
-        match epoll::add(&self.watch, ring.watched(), epoll::EventData::new_u64(0), epoll::EventFlags::IN) {
-            Err(Errno::EXIST) => Ok(()),
-            added => added,
-        }
-    }
-
     /// Whether [`Lanes::watched`] tells of frames from now on; those that have come before are frames.
     ///
     /// # Errors
     /// As the kernel says.
     pub(super) fn tell(&mut self, on: bool) -> Result<(), Errno> {
+        self.tells = false;
         for ring in self.rings.iter().flatten() {
-            if on {
-                self.tell_of(&**ring)?;
-            } else {
-                // One that is not there any more tells nobody either.
-                let _ = epoll::delete(&self.watch, ring.watched());
-            }
+            watch::tell(&self.watch, ring.watched(), OF_FRAMES, on)?;
         }
         self.tells = on;
         Ok(())

@@ -36,22 +36,30 @@ impl Default for Watch {
 
 impl Watch {
     fn has(&self, socket: BorrowedFd<'_>, on: bool) -> Result<(), Errno> {
-        let Some((sleepers, number)) = &self.sleepers else { return Ok(()) };
-        if !on {
-            // One that is not there any more tells nobody either.
-            let _ = epoll::delete(sleepers, socket);
-            return Ok(());
-        }
-        // What has come before wakes a sleeper too: the kernel looks.
-        match epoll::add(
-            sleepers,
-            socket,
-            epoll::EventData::new_u64(*number),
-            epoll::EventFlags::IN | epoll::EventFlags::ET,
-        ) {
-            Err(Errno::EXIST) => Ok(()),
-            added => added,
-        }
+        let how = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        self.sleepers.as_ref().map_or(Ok(()), |(sleepers, number)| tell(sleepers, socket, (*number, how), on))
+    }
+}
+
+/// Whether those who sleep on `sleepers` are told of what comes by a socket, as this number and so, from now on; and of
+/// what has come before, if they are, because the kernel looks then.
+///
+/// # Errors
+/// As the kernel says.
+pub(super) fn tell(
+    sleepers: &OwnedFd,
+    socket: BorrowedFd<'_>,
+    (number, how): (u64, epoll::EventFlags),
+    on: bool,
+) -> Result<(), Errno> {
+    let told = match on {
+        true => epoll::add(sleepers, socket, epoll::EventData::new_u64(number), how),
+        false => epoll::delete(sleepers, socket),
+    };
+    match told {
+        // As it was before.
+        Err(Errno::EXIST | Errno::NOENT) => Ok(()),
+        told => told,
     }
 }
 
@@ -82,7 +90,7 @@ impl Core {
         if self.watch.on {
             self.watch.found += 1;
             if self.watch.found >= FOUND {
-                // Nothing that is refused here is an error.
+                // Those for which the kernel refuses that are told in vain.
                 let _ = self.set_watch(false);
             }
         }
@@ -90,6 +98,8 @@ impl Core {
 
     #[cold]
     fn set_watch(&mut self, on: bool) -> Result<(), Errno> {
+        // Where some are told and others are not, nobody may sleep before all are.
+        self.watch.on = false;
         self.watch.has(self.socket.as_fd(), on)?;
         if let Some(joined) = &self.joined {
             self.watch.has(joined.as_fd(), on)?;
