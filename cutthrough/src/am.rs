@@ -94,7 +94,7 @@ pub use event::{Call, CallError, Ended, Event, Failed, Reply, RequestError, Serv
 pub use request::Request;
 pub(crate) use serve::{nanos, upcall};
 pub use service::Service;
-pub(crate) use service::{Driving, Long, Place};
+pub(crate) use service::{Driving, Long, Others, Place};
 pub use way::Body;
 
 use crate::Endpoint;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use cutthrough_engine::receipt::{Adapter, Receipt};
 use cutthrough_engine::token::Refused;
@@ -32,6 +32,36 @@ impl Channel {
     #[must_use]
     pub const fn index(self) -> u32 {
         self.index
+    }
+}
+
+/// Which channel somebody has at the moment: read as one word, and without a lock.
+#[derive(Debug)]
+pub struct CurrentChannel(AtomicU64);
+
+impl CurrentChannel {
+    const fn word(channel: Channel) -> u64 {
+        (channel.life as u64) << 32 | channel.index as u64
+    }
+
+    /// This one, for now.
+    #[must_use]
+    pub const fn new(channel: Channel) -> Self {
+        Self(AtomicU64::new(Self::word(channel)))
+    }
+
+    /// Which it is. What was done before it was exchanged is seen by who reads it.
+    #[must_use]
+    #[inline]
+    #[allow(clippy::cast_possible_truncation, reason = "the two halves of the word")]
+    pub fn get(&self) -> Channel {
+        let word = self.0.load(Ordering::Acquire);
+        Channel { index: word as u32, life: (word >> 32) as u32 }
+    }
+
+    /// It is another one from now on.
+    pub fn set(&self, channel: Channel) {
+        self.0.store(Self::word(channel), Ordering::Release);
     }
 }
 

@@ -135,6 +135,11 @@ impl<T> Lock<T> {
         this != 0 && self.owner.load(Ordering::Relaxed) == this
     }
 
+    /// Whether somebody has it just now.
+    pub(super) fn is_held(&self) -> bool {
+        self.owner.load(Ordering::Relaxed) != 0
+    }
+
     /// It, as soon as it is free, if that is so soon.
     ///
     /// # Panics

@@ -19,7 +19,8 @@ use cutthrough_node::clock;
 use cutthrough_node::process::Process;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-pub(crate) use driving::Driving;
+use driving::Passing;
+pub(crate) use driving::{Driving, Others};
 use long::Line;
 pub(crate) use long::{Long, Place};
 pub(crate) use sleepers::Access;
@@ -326,6 +327,12 @@ impl Service {
         self.shared.leave_long(place);
     }
 
+    /// The node in hand, unless somebody else uses it just now: for who is likely to be through with it at once.
+    #[inline]
+    pub(crate) fn pass(&self) -> Option<Passing<'_>> {
+        Passing::new(&self.shared)
+    }
+
     /// Takes the thread's place for a moment: until this is dropped, what comes is noticed by who has it.
     pub(crate) fn driving(&self) -> Driving<'_> {
         Driving::new(&self.shared)
@@ -388,19 +395,6 @@ impl Shared {
         self.used.fetch_add(1, Ordering::SeqCst);
         self.summons.relied.store(true, Ordering::SeqCst);
         if self.drivers.load(Ordering::SeqCst) == 0 {
-            self.ring();
-        }
-    }
-
-    /// The same for who has driven. Where nobody relies on the thread and it looks again by itself, it is left alone:
-    /// whoever has got its answer is likely to come again.
-    fn note_driven(&self, is_content: bool) {
-        self.used.fetch_add(1, Ordering::SeqCst);
-        if !is_content {
-            self.summons.relied.store(true, Ordering::SeqCst);
-        }
-        let last = self.drivers.fetch_sub(1, Ordering::SeqCst) == 1;
-        if last && (self.summons.relied.load(Ordering::SeqCst) || !self.summons.patrols.load(Ordering::SeqCst)) {
             self.ring();
         }
     }
@@ -468,7 +462,8 @@ impl Shared {
 
     /// Whether the thread, which looks again by itself, leaves the node to who drives it just now.
     fn is_driven(&self) -> bool {
-        self.drivers.load(Ordering::SeqCst) > 0 && !self.summons.relied.load(Ordering::SeqCst)
+        let is_used = self.drivers.load(Ordering::SeqCst) > 0 || self.node.is_held();
+        is_used && !self.summons.relied.load(Ordering::SeqCst)
     }
 
     /// Takes in what has come: whether anything has.

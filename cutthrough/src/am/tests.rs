@@ -61,6 +61,41 @@ fn a_thread_looks_after_a_node_that_others_always_drive() {
     driving.leave(true);
 }
 
+/// Who has the node in hand for a moment, and is not counted among those that drive it, takes the bell off a door as
+/// they do. Afterwards the thread is the one to notice what comes.
+#[test]
+fn a_thread_looks_after_a_node_that_others_have_passed_by() {
+    const PATIENCE: Duration = Duration::from_secs(20);
+    let (mut far, mut node, _) = joined("passed");
+    let address = format!("shm:cutthrough-passed-2-{}", std::process::id());
+    node.short(1, Args::Words(0), |request| request.reply(&[]));
+    node.listen(&address).expect("a free name");
+    let service = Service::spawn(node, |_| ()).expect("a thread");
+    let channel = far.connect(&address, PATIENCE).expect("a channel");
+    for relies in [false, true, false] {
+        // Until it sleeps.
+        std::thread::sleep(Duration::from_millis(50));
+        let passing = std::iter::repeat_with(|| service.pass()).find_map(|passing| passing);
+        let mut passing = passing.expect("it sleeps");
+        assert!(service.pass().is_none(), "somebody has it");
+        let call = far.request(channel, 1, &[]).expect("room");
+        while far.room(channel) < WINDOW {
+            assert!(passing.node().poll().is_none());
+            assert!(far.poll().is_none_or(|event| matches!(event, Event::Replied(reply) if reply.call() == call)));
+        }
+        if relies {
+            drop(passing);
+        } else {
+            passing.leave();
+        }
+        far.call(channel, 1, &[], Duration::from_secs(5)).expect("an answer");
+    }
+    let pass = || std::iter::repeat_with(|| service.pass()).find_map(|passing| passing).expect("it is free");
+    let driving = pass().stay();
+    assert!(!pass().others().are_none(), "somebody drives");
+    driving.leave(true);
+}
+
 /// With none in service, each request was refused as by a node that is busy.
 #[test]
 fn settings_that_serve_nobody_are_refused() {

@@ -21,7 +21,7 @@ use super::queue::{AGAIN, Ticket};
 use super::raw::{Raw, RawError};
 use super::slot::Lent;
 use super::turn::{self, Turn};
-use crate::am::{Call, CallError, Continuation, Driving, Failed, Failure, Node, Reply, RequestError, nanos};
+use crate::am::{Call, CallError, Continuation, Driving, Failed, Failure, Node, Others, Reply, RequestError, nanos};
 
 /// Nanoseconds for which a task looks for its answer before it sleeps, where a thread does so as long as an endpoint
 /// that waits: others of its executor wait meanwhile, if they do not call, too.
@@ -69,15 +69,15 @@ pub(super) struct Calling<'a> {
 #[inline]
 pub(super) fn make(
     node: &mut Node,
-    driving: &Driving<'_>,
+    others: Others<'_>,
     raw: &mut Raw<'_>,
     (slot, answer): (&mut Option<Lent>, &mut Option<Result<Reply, Failed>>),
     channel: Channel,
     (within, leaves): (Duration, bool),
 ) -> Result<Call, RequestError> {
     let call = raw.ask(node, channel, within, None)?;
-    if leaves || !node.seek(call, answer, || driving.is_alone()) {
-        let taker = slot.get_or_insert_with(|| Lent::new(driving.crowd())).taker();
+    if leaves || !node.seek(call, answer, || others.are_none()) {
+        let taker = slot.get_or_insert_with(|| Lent::new(others.crowd())).taker();
         node.entrust(call, within, Continuation::Leave(taker));
     }
     Ok(call)
@@ -207,7 +207,7 @@ impl<'a> Calling<'a> {
             driving.with_in(left, |node| {
                 let now = *tried.insert(clock::now());
                 let left = left.saturating_sub(Duration::from_nanos(now.saturating_since(begun)));
-                make(node, driving, raw, places, channel, (left, false))
+                make(node, driving.others(), raw, places, channel, (left, false))
             })
         } else {
             let (is_far, turn) = (&mut self.is_far, &mut self.turn);
@@ -222,7 +222,7 @@ impl<'a> Calling<'a> {
                 // No answer comes from afar before others could run.
                 let others = || turn::has_others() && driving.crowd().others_look();
                 let leaves = *is_far && (others() || turn.lets_others_run());
-                make(node, driving, raw, places, channel, (left, leaves))
+                make(node, driving.others(), raw, places, channel, (left, leaves))
             })
         };
         if waits && self.set_aside(inside, channel, now, waker) {

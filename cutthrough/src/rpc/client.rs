@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use cutthrough_engine::time::Instant;
 use cutthrough_node::clock;
-use cutthrough_node::incoming::Channel;
+use cutthrough_node::incoming::{Channel, CurrentChannel};
 use cutthrough_node::node::ConnectError;
 use cutthrough_node::shm::grant::NoMemory;
 use cutthrough_node::shm::link::Identity;
@@ -42,14 +42,15 @@ pub(super) struct Inside {
     pub(super) queue: Queue,
     /// Whether the server is reached over a network.
     is_wire: bool,
+    /// The channel that it has at the moment: exchanged with the line in hand.
+    channel: CurrentChannel,
     line: Mutex<Line>,
 }
 
-/// The channel, and what is done about its end.
+/// What is done about the channel's end.
 #[derive(Debug)]
 struct Line {
     address: String,
-    channel: Channel,
     /// Whether another channel is being opened.
     opening: bool,
     /// How often that has failed, why it has the last time, and when it is tried again.
@@ -94,10 +95,10 @@ impl Client {
     fn over(service: Arc<Service>, address: String, channel: Channel) -> Self {
         let again = clock::now();
         let is_wire = Ways::of(&address).is_some();
-        let line = Line { address, channel, opening: false, failed: 0, error: None, again, rest: REST };
+        let line = Line { address, opening: false, failed: 0, error: None, again, rest: REST };
         let within = service.deadline();
         let queue = Queue::new(Arc::clone(service.crowd()));
-        let inside = Inside { service, queue, is_wire, line: Mutex::new(line) };
+        let inside = Inside { service, queue, is_wire, channel: CurrentChannel::new(channel), line: Mutex::new(line) };
         Self { inside: Arc::new(inside), within }
     }
 
@@ -273,7 +274,7 @@ impl Client {
 
 impl Inside {
     pub(super) fn channel(&self) -> Channel {
-        self.line().channel
+        self.channel.get()
     }
 
     /// Why another channel could not be opened.
@@ -290,7 +291,7 @@ impl Inside {
     /// the service's thread serves others.
     pub(super) fn reconnect(self: &Arc<Self>, ended: Channel) -> u64 {
         let mut line = self.line();
-        if line.channel == ended && !line.opening && line.again <= clock::now() {
+        if self.channel() == ended && !line.opening && line.again <= clock::now() {
             line.opening = true;
             let its = Arc::downgrade(self);
             let begun = look_up(line.address.clone(), move |found| {
@@ -325,7 +326,10 @@ impl Inside {
     fn opened(&self, outcome: Result<Channel, ConnectError>) {
         match outcome {
             Ok(channel) => {
-                self.line().opened(channel);
+                let mut line = self.line();
+                self.channel.set(channel);
+                line.opened();
+                drop(line);
                 self.queue.answered(clock::now);
             }
             Err(error) => self.unserved(|line| line.refused(error)),
@@ -391,8 +395,8 @@ impl Drop for Inside {
 
 impl Line {
     /// There is another channel.
-    fn opened(&mut self, channel: Channel) {
-        (self.opening, self.channel, self.error, self.rest) = (false, channel, None, REST);
+    fn opened(&mut self) {
+        (self.opening, self.error, self.rest) = (false, None, REST);
     }
 
     /// There was none to be had.

@@ -53,22 +53,26 @@ impl Drop for Waited<'_, '_> {
 
 /// Makes a call, which has to be answered within this time, and waits for it on this thread.
 pub(super) fn call(inside: &Arc<Inside>, mut raw: Raw<'_>, within: Duration) -> Result<Reply, RawError> {
-    let driving = inside.service.driving();
     let (mut slot, mut answer, channel) = (None, None, inside.channel());
-    let places = (&mut slot, &mut answer);
-    let made = if within.is_zero() || !inside.queue.may_try(None) {
+    let may_try = !within.is_zero() && inside.queue.may_try(None);
+    if !may_try {
         // Whoever has the node in hand would keep those from it that it waits for.
         inside.service.assert_elsewhere();
-        None
-    } else {
-        driving.try_with(|node| make(node, &driving, &mut raw, places, channel, (within, false)))
-    };
-    // Most calls are over by now: without a look at the clock.
-    if let Some(Ok(reply)) = answer {
-        inside.queue.answered(clock::now);
-        driving.leave(true);
-        return Ok(reply);
     }
+    let (made, driving) = match if may_try { inside.service.pass() } else { None } {
+        None => (None, inside.service.driving()),
+        Some(mut passing) => {
+            let (others, places) = (passing.others(), (&mut slot, &mut answer));
+            let made = make(passing.node(), others, &mut raw, places, channel, (within, false));
+            // Most calls are over by now: without a look at the clock.
+            if let Some(Ok(reply)) = answer {
+                passing.leave();
+                inside.queue.answered(clock::now);
+                return Ok(reply);
+            }
+            (Some(made), passing.stay())
+        }
+    };
     let mut waited = Waited { inside, calling: Calling::blocking(raw, within, slot) };
     let waker = waker();
     let context = Context::from_waker(&waker);
