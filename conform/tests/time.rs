@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use cutthrough::am::{Args, CallError, Event, Node, Service, Settings};
+use cutthrough::rma::{MoveError, Owner, Region, Remote, SharedRemote};
 use cutthrough::rpc::{self, Client, Method, RpcError};
 use cutthrough::simulated::{Counts, Network, Time, Wire};
 use cutthrough::{
@@ -364,4 +365,74 @@ fn room_is_waited_for_in_simulated_time() {
         }
     }
     assert!(waited > 0);
+}
+
+/// A store of pages that may take `TIME`, by a node or by a client of it. Its owner serves as long as it takes, or only
+/// until it has begun; by a client until its slots are empty. What has become of it, how long it took, and which pages
+/// lie there.
+fn store(wire: Wire, by_client: bool, pages: u32, serves: bool) -> (Result<(), MoveError>, Duration, Vec<bool>) {
+    const PAGE: u32 = 16 << 10;
+    let time = Time::begin(12);
+    let network = Network::new(12, wire);
+    let open = |host| {
+        let config =
+            Config { host: Some(network.host(host)), insecure: true, pool_bytes: 64 << 10, ..Config::default() };
+        Node::new(Endpoint::open(config).expect("an endpoint"), Settings::default())
+    };
+    let (mut a, mut owner) = (open(A), open(B));
+    let [here, there] = [(), ()].map(|()| Region::new(pages as usize * PAGE as usize, PAGE));
+    (0..pages).for_each(|slot| there.validate(slot));
+    let key = Owner::new(&mut owner).register(&there);
+    owner.listen(AT_B).expect("a free port");
+    let has_begun = Rc::new(RefCell::new(false));
+    let (its, begins) = (there.clone(), Rc::clone(&has_begun));
+    time.beside(
+        move || {
+            while (serves || !*begins.borrow() || (by_client && its.is_valid(0))) && owner.poll().is_some() {}
+        },
+    );
+    let moves: Vec<(u32, u32)> = (0..pages).map(|slot| (slot, slot)).collect();
+    let (begun, stored) = if by_client {
+        let client = Client::connect(Arc::new(Service::spawn(a, |_| ()).expect("a service")), AT_B, TIME);
+        let remote = SharedRemote::new(client.expect("a channel").within(TIME), key);
+        *has_begun.borrow_mut() = true;
+        (cutthrough::now(), remote.store_pages(&here, &moves))
+    } else {
+        let channel = a.connect(AT_B, TIME).expect("a channel");
+        *has_begun.borrow_mut() = true;
+        (cutthrough::now(), Remote::new(&mut a, channel, key, TIME).store_pages(&here, &moves))
+    };
+    let took = Duration::from_nanos(cutthrough::now().saturating_since(begun));
+    (stored, took, (0..pages).map(|slot| there.is_valid(slot)).collect())
+}
+
+const TIME: Duration = Duration::from_millis(800);
+/// Until whoever sleeps looks at the clock again.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// It took as long again to learn what had become of pages that were under way.
+#[test]
+fn pages_are_stored_by_their_deadline_or_not_known() {
+    for by_client in [false, true] {
+        let (stored, took, _) = store(Wire::default(), by_client, 2, false);
+        let error = stored.expect_err("nobody serves");
+        assert_eq!((error.error.error, error.valid), (CallError::Late, vec![None; 2]), "by a client: {by_client}");
+        assert!(took >= TIME && took <= TIME + LOOK, "{took:?}, by a client: {by_client}");
+    }
+}
+
+/// Time is kept to hear of all that is under way: who answers within that leaves no page of which nothing is known.
+#[test]
+fn of_pages_that_are_answered_by_the_deadline_all_is_known() {
+    // What is under way at a time takes less than is kept, and 600 pages take longer than there is time.
+    let wire = Wire { bandwidth: Some(8_000_000), ..Wire::default() };
+    for by_client in [false, true] {
+        let (stored, took, lie) = store(wire, by_client, 600, true);
+        let error = stored.expect_err("there were more of them");
+        assert_eq!(error.error.error, CallError::Late);
+        assert_eq!(error.valid, lie.into_iter().map(Some).collect::<Vec<_>>(), "by a client: {by_client}");
+        let known = error.valid.iter().filter(|valid| **valid == Some(true)).count();
+        assert!(known > 0 && known < 600, "{known}");
+        assert!(took >= TIME - TIME / 8 && took <= TIME, "{took:?}, by a client: {by_client}");
+    }
 }

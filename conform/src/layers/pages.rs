@@ -21,8 +21,6 @@ const LIVES: usize = 5 * 4;
 pub(super) const SLOTS: usize = 1 + LIVES * (1 + MANY);
 /// How much longer an operation may take than its time, in nanoseconds: until whoever sleeps looks at the clock again.
 const GRACE_NS: u64 = 5_000_000;
-/// How long pages whose time is over are waited for at most.
-const PAGES_NS: u64 = 1_000_000_000;
 
 /// What a host knows of its part of another's region.
 #[derive(Debug)]
@@ -80,7 +78,6 @@ impl Life {
         let part = parts.entry(to).or_insert_with(fresh);
         *number += 1;
         let seed = ((me.0 as u64) << 56) | (me.1 << 40) | (*number << 8);
-        let mut grace = GRACE_NS;
         let done = match kind {
             0 => {
                 let sum = self.service.with(|node| Remote::new(node, channel, owned.key, timeout).fetch_add(0, 1));
@@ -143,7 +140,6 @@ impl Life {
                         from.lock()[i * PAGE..(i + 1) * PAGE].copy_from_slice(&pattern(seed + page, PAGE));
                     }
                     let moves: Vec<_> = moves.iter().map(|(i, slot)| pair(*i, there(*slot))).collect();
-                    grace += PAGES_NS.min(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
                     self.service.with(|node| Remote::new(node, channel, owned.key, timeout).store_pages(from, &moves))
                 } else {
                     let moves: Vec<_> = moves.iter().map(|(i, slot)| pair(there(*slot), *i)).collect();
@@ -178,7 +174,7 @@ impl Life {
             }
         };
         let took = now().saturating_since(begun);
-        let most = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX).saturating_add(grace);
+        let most = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX).saturating_add(GRACE_NS);
         if took > most {
             return Err(format!("operation {kind} of {me:?} on {to:?} has taken {took} ns of {timeout:?}"));
         }

@@ -10,15 +10,14 @@ use cutthrough_node::shm::grant::NoMemory;
 use super::batches::{DEPTH, Lengths, to_slots};
 use super::extents::{EXTENT_BYTES, Extent};
 use super::{ATOMIC, AWAIT, Atomic, GATHER, GET, Key, Locked, PUT, Region, SCATTER};
-use crate::am::{Body, Call, CallError, Failure, Node, Reply, RequestError, Unanswered};
+use crate::am::{Body, Call, CallError, Failure, Node, Reply, RequestError, Unanswered, nanos};
 
 /// Looks in vain before a batch sleeps.
 const LOOKS: u32 = 1 << 14;
 /// How long who has locked a region of this side is waited for at a time: nobody is served meanwhile.
 const HELD: Duration = Duration::from_millis(1);
-/// How long pages that are under way when their time is over are waited for at most, so that what has become of them is
-/// known. Not longer than they had before.
-pub(super) const GRACE: Duration = Duration::from_secs(1);
+/// Of the time of an operation that stores pages, at most so much is kept to learn what has become of those under way.
+const KEPT: Duration = Duration::from_secs(1);
 
 /// A peer's region, as this node uses it. Each operation returns when the owner has done it, or when its time is over.
 ///
@@ -47,8 +46,8 @@ pub struct MoveError {
     pub error: Unanswered,
     /// For each move, in the order of the call: whether its page lies in its slot. `None`, which only
     /// [`Remote::store_pages`] and that of a [`SharedRemote`](super::SharedRemote) say: it is not known. The page was
-    /// under way when the channel ended, or when the owner had not answered even after the time was over; it may lie
-    /// there, or, while the channel lives, still come there: see [`Remote`]. The owner's [`Region::is_valid`] knows.
+    /// under way when the channel ended, or when the time was over; it may lie there, or, while the channel lives,
+    /// still come there: see [`Remote`]. The owner's [`Region::is_valid`] knows.
     pub valid: Vec<Option<bool>>,
 }
 
@@ -71,9 +70,7 @@ fn get_args(key: Key, offset: u64, len: usize) -> Vec<u8> {
 }
 
 impl<'n> Remote<'n> {
-    /// The region that the peer of `channel` has registered as `key`. Every operation ends within `timeout`;
-    /// [`Remote::store_pages`] takes as long again, but at most a second, to learn what has become of pages that were
-    /// under way by then.
+    /// The region that the peer of `channel` has registered as `key`. Every operation ends within `timeout`.
     #[must_use]
     pub const fn new(node: &'n mut Node, channel: Channel, key: Key, timeout: Duration) -> Self {
         Self { node, channel, key, timeout }
@@ -151,7 +148,7 @@ impl<'n> Remote<'n> {
         };
         let mut wrong = None;
         let many = bytes.len().div_ceil(most).max(1);
-        let ran = self.run((many, 0), (until, Duration::ZERO), send, |_, result| {
+        let ran = self.run((many, 0), (until, until), send, |_, result| {
             wrong = wrong.take().or(result.err());
             None
         });
@@ -196,7 +193,7 @@ impl<'n> Remote<'n> {
         };
         let mut wrong = None;
         let many = all_bytes.div_ceil(most);
-        let ran = self.run((many, 0), (until, Duration::ZERO), send, |number, result| {
+        let ran = self.run((many, 0), (until, until), send, |number, result| {
             let place = &mut into[piece(number)];
             let taken = result.and_then(|mut reply| {
                 if reply.payload_len() != place.len() {
@@ -286,6 +283,9 @@ impl<'n> Remote<'n> {
     /// lies there. Slots count as those of `from` do: where the owner's are shorter, a page makes all of them valid
     /// that it covers; where they are longer, none.
     ///
+    /// Of its time the last eighth, but at most a second, is kept to learn what has become of the pages that are under
+    /// way by then: no other page is sent meanwhile. Of pages whose owner answers within that it is known.
+    ///
     /// # Errors
     /// [`MoveError`], which says of each page whether it has arrived, as far as that can be known;
     /// [`RequestError::Payload`] if a page and 16 bytes are more than the [pool](crate::Config::pool_bytes).
@@ -339,7 +339,7 @@ impl<'n> Remote<'n> {
     ) -> Result<(), MoveError> {
         let until = self.until();
         // Only of pages it is said which have arrived.
-        let grace = if pages { self.timeout.min(GRACE) } else { Duration::ZERO };
+        let begin_by = if pages { before(until, kept(self.timeout)) } else { until };
         let (pool, lengths) = (self.pool(), self.lengths());
         let batches = lengths.batches(runs);
         let (key, channel) = (self.key.0.to_le_bytes(), self.channel);
@@ -356,7 +356,7 @@ impl<'n> Remote<'n> {
                 let count = u32::try_from(list.len()).unwrap_or(u32::MAX);
                 let args: Vec<u8> = key.into_iter().chain(count.to_le_bytes()).collect();
                 let asking = node.ask(channel, AWAIT).args(&args).body(Body::Page(page));
-                return asking.within(left + grace).tally(tally).send();
+                return asking.within(left).tally(tally).send();
             };
             let (first, end) = batches[batch];
             let list = &runs[first..end];
@@ -378,11 +378,11 @@ impl<'n> Remote<'n> {
             drop(held);
             let words = [u32::try_from(list.len()).unwrap_or(u32::MAX), u32::from(pages)];
             let args: Vec<u8> = key.into_iter().chain(words.into_iter().flat_map(u32::to_le_bytes)).collect();
-            node.ask(channel, SCATTER).args(&args).body(Body::Page(page)).within(left + grace).tally(tally).send()
+            node.ask(channel, SCATTER).args(&args).body(Body::Page(page)).within(left).tally(tally).send()
         };
         let mut valid = vec![Some(false); runs.len()];
         let mut wrong = None;
-        let ran = self.run((awaited + batches.len(), awaited), (until, grace), send, |number, result| {
+        let ran = self.run((awaited + batches.len(), awaited), (begin_by, until), send, |number, result| {
             let Some(batch) = number.checked_sub(awaited) else {
                 wrong = wrong.take().or(result.err());
                 return None;
@@ -422,7 +422,7 @@ impl<'n> Remote<'n> {
         };
         let mut valid = vec![Some(false); runs.len()];
         let mut wrong = None;
-        let ran = self.run((batches.len(), 0), (until, Duration::ZERO), send, |batch, result| {
+        let ran = self.run((batches.len(), 0), (until, until), send, |batch, result| {
             let (first, end) = batches[batch];
             let bytes: usize = runs[first..end].iter().map(|run| run.len as usize).sum();
             let reply = match result {
@@ -451,12 +451,12 @@ impl<'n> Remote<'n> {
     }
 
     /// Makes so many calls, a few at a time beside the first `ahead` of them, and waits for all of them until `until`;
-    /// after the first error no more are made. Those that are under way at that time are waited for by so much longer,
-    /// and then given up. Of those that were made each says for itself. What `end` gives back it gets again later.
+    /// after the first error, and from `begin_by` on, no more are made. Those that are under way at the end are given
+    /// up. Of those that were made each says for itself. What `end` gives back it gets again later.
     fn run(
         &mut self,
         (count, ahead): (usize, usize),
-        (until, longer): (Instant, Duration),
+        (begin_by, until): (Instant, Instant),
         mut send: impl FnMut(&mut Node, u32, usize, Duration) -> Result<Call, RequestError>,
         mut end: impl FnMut(usize, Result<Reply, Unanswered>) -> Option<Reply>,
     ) -> Ran {
@@ -464,7 +464,6 @@ impl<'n> Remote<'n> {
         let Counted { node, under_way, .. } =
             &mut Counted { node: &mut *self.node, tally, under_way: Vec::with_capacity(DEPTH) };
         let (mut next, mut looks, mut ran, mut kept) = (0, 0_u32, Ran::default(), Vec::new());
-        let at_last = until.after(u64::try_from(longer.as_nanos()).unwrap_or(u64::MAX));
         while next < count || !under_way.is_empty() || !kept.is_empty() {
             let mut before = std::mem::take(&mut kept).into_iter();
             while kept.is_empty()
@@ -474,11 +473,10 @@ impl<'n> Remote<'n> {
             }
             kept.extend(before);
             while next < count && kept.len() + under_way.iter().filter(|(_, its)| *its >= ahead).count() < DEPTH {
-                let left = left(until);
-                if left.is_zero() {
+                if left(begin_by).is_zero() {
                     break;
                 }
-                match send(node, tally, next, left) {
+                match send(node, tally, next, left(until)) {
                     Ok(call) => {
                         ran.sent = true;
                         under_way.push((call, next));
@@ -504,11 +502,11 @@ impl<'n> Remote<'n> {
                 }
                 kept.extend(end(batch, result).map(|reply| (batch, reply)));
             }
-            if (looks.is_multiple_of(256) || looks > LOOKS) && clock::now() >= until {
+            if (looks.is_multiple_of(256) || looks > LOOKS) && clock::now() >= begin_by {
                 if next < count {
                     (next, ran.late) = (count, true);
                 }
-                if clock::now() >= at_last {
+                if clock::now() >= until {
                     for (call, batch) in under_way.drain(..) {
                         node.give_up(call, true);
                         end(batch, Err(CallError::Late.into()));
@@ -571,6 +569,16 @@ pub(super) const fn may_be_done(error: CallError) -> bool {
         error,
         Closed(_) | Late | Wait | NotSent(RequestError::Lost) | Failed(Failure::Panicked | Failure::Abandoned)
     )
+}
+
+/// How much of an operation's time is kept to learn what has become of pages that are under way.
+pub(super) fn kept(time: Duration) -> Duration {
+    (time / 8).min(KEPT)
+}
+
+/// So long before that.
+pub(super) fn before(until: Instant, time: Duration) -> Instant {
+    Instant::from_nanos(until.as_nanos().saturating_sub(nanos(time)))
 }
 
 /// How much time is left.

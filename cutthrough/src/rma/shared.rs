@@ -4,7 +4,6 @@ use std::future::{Future, poll_fn};
 use std::ops::Range;
 use std::pin::Pin;
 use std::task::Poll;
-use std::time::Duration;
 
 use cutthrough_engine::time::Instant;
 use cutthrough_node::clock;
@@ -12,7 +11,7 @@ use cutthrough_node::incoming::Payload;
 
 use super::batches::{DEPTH, Lengths, to_slots};
 use super::extents::{EXTENT_BYTES, Extent};
-use super::remote::{GRACE, Ran, assert_inside, left, may_be_done};
+use super::remote::{Ran, assert_inside, before, kept, left, may_be_done};
 use super::{ATOMIC, AWAIT, Atomic, GATHER, GET, Key, MoveError, PUT, Region, SCATTER};
 use crate::am::{Body, CallError, Failure, Reply, Unanswered, nanos};
 use crate::rpc::{Client, Raw, RawError};
@@ -79,8 +78,7 @@ pub struct SharedRemote {
 
 impl SharedRemote {
     /// The region that the owner on the other side of this client's channel has registered as `key`. Every operation
-    /// ends within the time that the client gives its calls ([`Client::within`]); [`SharedRemote::store_pages`] takes
-    /// as long again, but at most a second, to learn what has become of pages that were under way by then.
+    /// ends within the time that the client gives its calls ([`Client::within`]).
     #[must_use]
     pub const fn new(client: Client, key: Key) -> Self {
         Self { client, key }
@@ -94,7 +92,7 @@ impl SharedRemote {
     fn made_of(&self, count: usize) -> Pieces {
         let client = self.client.clone();
         let until = clock::now().after(nanos(client.limit()));
-        Pieces { client, count, until, longer: Duration::ZERO, sent: false }
+        Pieces { client, count, begin_by: until, until, sent: false }
     }
 
     /// Writes bytes to the region, from `offset` on; more than 64 KiB, or 128 KiB over a network, in several pieces,
@@ -223,7 +221,7 @@ impl SharedRemote {
     }
 
     fn atomic(&self, which: Atomic, offset: u64, operand: u64, expected: u64) -> Result<u64, Unanswered> {
-        before(self.client.call_raw(changing(self.key, which, offset, [operand, expected])))
+        found(self.client.call_raw(changing(self.key, which, offset, [operand, expected])))
     }
 
     fn start_atomic(
@@ -234,7 +232,7 @@ impl SharedRemote {
         expected: u64,
     ) -> impl Future<Output = Result<u64, Unanswered>> + Send + use<> {
         let call = self.client.start_raw(changing(self.key, which, offset, [operand, expected]));
-        async move { before(call.await) }
+        async move { found(call.await) }
     }
 
     /// Writes runs of bytes of the region: `bytes` are those of all runs, one behind the other.
@@ -275,7 +273,7 @@ impl SharedRemote {
     /// Copies pages of `from` to slots of the region: `moves` are pairs of slots, from and to. All slots of the region
     /// that pages go to are made invalid first, and the owner's [`Region::is_valid`] tells of each page as soon as it
     /// lies there. [`Remote::store_pages`](super::Remote::store_pages) copies each page once less, and keeps the node
-    /// for itself meanwhile.
+    /// for itself meanwhile. Of its time the last eighth, but at most a second, is kept as there.
     ///
     /// # Errors
     /// [`MoveError`], which says of each page whether it has arrived, as far as that can be known.
@@ -293,6 +291,7 @@ impl SharedRemote {
         let most = lengths.list();
         let awaits = self.made_of(runs.len().div_ceil(most));
         let (client, until, sent) = (awaits.client.clone(), awaits.until, awaits.count > 0);
+        let begin_by = before(until, kept(client.limit()));
         let ask = |number: usize| {
             let its = &runs[number * most..runs.len().min((number + 1) * most)];
             Some(listing(self.key, AWAIT, its, 0, |_| ()))
@@ -303,7 +302,7 @@ impl SharedRemote {
         let batches = lengths.batches(&runs);
         let ask = |number: usize| {
             let (first, end) = batches[number];
-            let held = from.lock_within(left(until))?;
+            let held = from.lock_within(left(begin_by))?;
             let fill = |body: &mut Vec<u8>| {
                 for (its, _) in &moves[first..end] {
                     body.extend_from_slice(&held[in_slot(*its, slot)]);
@@ -320,8 +319,7 @@ impl SharedRemote {
             });
             result.map(drop)
         };
-        let longer = client.limit().min(GRACE);
-        let operation = Pieces { client, count: batches.len(), until, longer, sent };
+        let operation = Pieces { client, count: batches.len(), begin_by, until, sent };
         let done = self.client.wait(operation.run(ask, end));
         done.map_err(|error| MoveError { error, valid })
     }
@@ -382,9 +380,9 @@ fn gather(
 struct Pieces {
     client: Client,
     count: usize,
-    /// When its time is over; those that are under way by then have so much longer.
+    /// From when on no more are made, and when its time is over.
+    begin_by: Instant,
     until: Instant,
-    longer: Duration,
     /// Whether anything was sent before.
     sent: bool,
 }
@@ -397,17 +395,17 @@ impl Pieces {
         mut ask: impl FnMut(usize) -> Option<Raw<'r>>,
         mut end: impl FnMut(usize, Result<Reply, Unanswered>) -> Result<(), Unanswered>,
     ) -> Result<(), Unanswered> {
-        let Self { client, count, until, longer, sent } = self;
+        let Self { client, count, begin_by, until, sent } = self;
         let (mut next, mut wrong, mut ran) = (0, None, Ran { sent, late: false });
         let mut under_way = Vec::with_capacity(count.min(DEPTH));
         poll_fn(move |context| {
             while next < count && under_way.len() < DEPTH {
-                let raw = if left(until).is_zero() { None } else { ask(next) };
+                let raw = if left(begin_by).is_zero() { None } else { ask(next) };
                 let Some(raw) = raw else {
                     (next, ran.late) = (count, true);
                     break;
                 };
-                under_way.push((next, client.within(left(until) + longer).start_raw(raw)));
+                under_way.push((next, client.within(left(until)).start_raw(raw)));
                 next += 1;
             }
             under_way.retain_mut(|(number, call)| {
@@ -480,7 +478,7 @@ fn listing(key: Key, handler: u16, runs: &[Extent], pages: u32, fill: impl FnOnc
 }
 
 /// What an atomic operation answers.
-fn before(outcome: Result<Reply, RawError>) -> Result<u64, Unanswered> {
+fn found(outcome: Result<Reply, RawError>) -> Result<u64, Unanswered> {
     let reply = outcome.map_err(unanswered)?;
     let before = <[u8; 8]>::try_from(reply.args()).map_err(|_| CallError::from(Failure::Arguments))?;
     Ok(u64::from_le_bytes(before))

@@ -253,7 +253,7 @@ fn what_lay_there_before_is_no_page_that_has_come(over: Over) {
     }
 }
 
-/// Who lives and answers after the time is over, but soon, makes known what has become of every page.
+/// Who answers in the last of the time, when no other page is sent, makes known what has become of every page.
 fn a_late_owner_leaves_a_list_of_what_was_stored(over: Over) {
     const TIME: Duration = Duration::from_millis(300);
     // More than are under way at a time.
@@ -277,7 +277,7 @@ fn a_late_owner_leaves_a_list_of_what_was_stored(over: Over) {
                 let _ = owner.poll();
             }
             go.wait();
-            std::thread::sleep(TIME + TIME / 3);
+            std::thread::sleep(TIME * 15 / 16);
             while !is_over() {
                 let _ = owner.poll();
             }
@@ -296,7 +296,7 @@ fn a_late_owner_leaves_a_list_of_what_was_stored(over: Over) {
     }
 }
 
-/// All that is under way when the time is over is waited for: what comes then has arrived.
+/// All that is under way when no other page is sent is waited for: what comes then has arrived.
 fn what_comes_late_has_arrived(over: Over) {
     const TIME: Duration = Duration::from_millis(300);
     // No more than are under way at a time.
@@ -316,7 +316,7 @@ fn what_comes_late_has_arrived(over: Over) {
                 let _ = owner.poll();
             }
             go.wait();
-            std::thread::sleep(TIME + TIME / 3);
+            std::thread::sleep(TIME * 15 / 16);
             while !is_over() {
                 let _ = owner.poll();
             }
