@@ -133,11 +133,15 @@ pub struct Settings {
     /// Requests whose answer was put off ([`Request::defer`]) at a time, at least 1; while there are so many, others
     /// get [`Failure::Busy`] before their handler runs. Default: 1024.
     pub serve: usize,
+    /// Calls of each client of [`rpc`](crate::rpc) by this node that may wait to be made, at least 1: for room in the
+    /// window, a busy server, another channel, or who uses the node. While there are so many, a call that would wait
+    /// ends as [`RequestError::Overloaded`]; `rpc::Tower` is not ready. Default: 16384.
+    pub max_pending: usize,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { window: WINDOW, deadline: Duration::from_secs(10), serve: 1024 }
+        Self { window: WINDOW, deadline: Duration::from_secs(10), serve: 1024, max_pending: 16_384 }
     }
 }
 
@@ -277,7 +281,7 @@ impl Node {
     /// A node over an endpoint. Channels that the endpoint has already are not the node's.
     ///
     /// # Panics
-    /// If [`Settings::window`] or [`Settings::serve`] is out of its bounds.
+    /// If [`Settings::window`], [`Settings::serve`] or [`Settings::max_pending`] is out of its bounds.
     #[must_use]
     pub fn new(endpoint: Endpoint, settings: Settings) -> Self {
         Self::with_state(endpoint, settings, ())
@@ -288,11 +292,12 @@ impl Node {
     /// and with it the state.
     ///
     /// # Panics
-    /// If [`Settings::window`] or [`Settings::serve`] is out of its bounds.
+    /// If [`Settings::window`], [`Settings::serve`] or [`Settings::max_pending`] is out of its bounds.
     #[must_use]
     pub fn with_state(endpoint: Endpoint, settings: Settings, state: impl Any + Send) -> Self {
         assert!((1..=WINDOW).contains(&settings.window), "Settings::window is {}: 1 to {WINDOW}", settings.window);
         assert!(settings.serve > 0, "Settings::serve is {}: each request would find the node busy", settings.serve);
+        assert!(settings.max_pending > 0, "Settings::max_pending is {}: no call could wait", settings.max_pending);
         // A call that is passed to another node is none of its calls.
         let core = Core::naming_from(settings.window, endpoint.first_nonce());
         let shelf = Arc::new(Shelf::new(endpoint.bell()));

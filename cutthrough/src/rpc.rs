@@ -107,9 +107,9 @@
 //! arrive. Give them a thread, such as that of `tokio::task::spawn_blocking`. Many calls are answered by their first
 //! poll: after 8 of them in a row on a thread, one lets its other tasks run first. Calls of many tasks are under way at
 //! the same time; those for which there is no room wait in the order in which they came, and one that is not polled any
-//! more keeps none of the others waiting. How many wait has no bound but their deadlines, nor is there a way to ask
-//! whether a call would wait: who makes calls faster than they are answered counts those under way. With the feature
-//! `tower`, `Tower` is ready at any time, too, and says what bounds it.
+//! more keeps none of the others waiting. No more wait than [`Settings::max_pending`](crate::am::Settings::max_pending)
+//! says: one more ends as [`Overloaded`](crate::am::RequestError::Overloaded). With the feature `tower`, a `Tower` is
+//! ready while a call may wait, and its task is woken in its turn when it is.
 
 mod aside;
 mod calling;
@@ -118,6 +118,7 @@ mod idle;
 mod message;
 mod opening;
 mod pending;
+mod permits;
 mod queue;
 mod raw;
 mod serve;

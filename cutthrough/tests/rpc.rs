@@ -494,42 +494,6 @@ fn a_method_is_a_tower_service() {
     }
 }
 
-/// See `docs/limits.md`: its calls wait themselves, and each is made when there is room.
-#[test]
-#[cfg(feature = "tower")]
-fn a_tower_is_ready_however_many_calls_wait() {
-    use tower_service::Service as _;
-    const BEYOND: usize = 50;
-    let window = cutthrough::am::WINDOW as usize;
-    let mut list = Arc::default();
-    let (_server, client) = serve(Over::Shm, Settings::default(), |node| list = putting_off(node));
-    let mut later = rpc::Tower::new(client, LATER);
-    let mut context = Context::from_waker(Waker::noop());
-    let mut calls = Vec::new();
-    for number in 0..window + BEYOND {
-        assert!(later.poll_ready(&mut context).is_ready());
-        calls.push(Box::pin(later.call(number as u64)));
-    }
-    let mut poll = |calls: &mut Vec<std::pin::Pin<Box<rpc::Pending<u64>>>>| {
-        let before = calls.len();
-        calls.retain_mut(|call| call.as_mut().poll(&mut context).is_pending());
-        before - calls.len()
-    };
-    until("the window is full", || poll(&mut calls) + list.lock().expect("the list").len() == window);
-    assert!(later.poll_ready(&mut Context::from_waker(Waker::noop())).is_ready());
-    // Some that wait are dropped: others have their room.
-    calls.truncate(window + BEYOND / 2);
-    let mut answered = 0;
-    until("all are answered", || {
-        let mut number = Vec::new();
-        rpc::Message::encode(&7_u64, &mut number);
-        list.lock().expect("the list").drain(..).for_each(|asked: Deferred| asked.reply(&number, Vec::new()));
-        answered += poll(&mut calls);
-        calls.is_empty()
-    });
-    assert_eq!(answered, window + BEYOND / 2);
-}
-
 #[test]
 #[cfg(feature = "tokio")]
 fn tokio_awaits_calls() {

@@ -66,7 +66,8 @@ impl Life {
             deadline: Duration::from_secs(2),
             ..Config::default()
         };
-        let settings = Settings { window: options.window, serve: options.serve, deadline: Duration::from_secs(1) };
+        let (window, deadline) = (options.window, Duration::from_secs(1));
+        let settings = Settings { window, serve: options.serve, deadline, ..Settings::default() };
         let mut node = Node::new(Endpoint::open(config).expect("an endpoint"), settings);
         let channels = Channels::default();
         let put_off = serve(&mut node, name, watch, &channels);

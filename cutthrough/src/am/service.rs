@@ -28,7 +28,7 @@ pub(crate) use sleepers::Access;
 use super::lock::{Held, NodeLock};
 use super::serve::{nanos, upcall};
 use super::watch::{Lately, PATROL, Watch};
-use super::{Crowd, Event, Node, ServiceError};
+use super::{Crowd, Event, Node, ServiceError, Settings};
 
 /// The same while somebody does so for once: longer than any caller looks for its answer.
 const MOMENT: Duration = Duration::from_micros(100);
@@ -51,6 +51,8 @@ struct Shared {
     node: NodeLock,
     /// [`Settings::deadline`](super::Settings::deadline) of the node.
     deadline: Duration,
+    /// [`Settings::max_pending`](super::Settings::max_pending).
+    max_pending: usize,
     /// Bytes of the pool of each of its channels.
     pool_bytes: u64,
     errands: Mutex<VecDeque<Errand>>,
@@ -169,7 +171,8 @@ impl Service {
         let (bell, heard) = UnixStream::pair()?;
         bell.set_nonblocking(true)?;
         heard.set_nonblocking(true)?;
-        let (deadline, pool_bytes) = (node.settings.deadline, node.inside.endpoint.pool_bytes());
+        let Settings { deadline, max_pending, .. } = node.settings;
+        let pool_bytes = node.inside.endpoint.pool_bytes();
         let [rung, relied, patrols] = [(); 3].map(|()| AtomicBool::new(false));
         let summons = Arc::new(Summons { bell, rung, relied, patrols });
         node.inside.shelf.served_by(Some(Arc::clone(&summons)));
@@ -178,6 +181,7 @@ impl Service {
         let shared = Arc::new(Shared {
             node: NodeLock::new(node),
             deadline,
+            max_pending,
             pool_bytes,
             errands: Mutex::default(),
             sleepers: Mutex::default(),
@@ -290,6 +294,11 @@ impl Service {
     /// How long a reply may take where the call says nothing else.
     pub(crate) fn deadline(&self) -> Duration {
         self.shared.deadline
+    }
+
+    /// How many calls of a client may wait to be made.
+    pub(crate) fn max_pending(&self) -> usize {
+        self.shared.max_pending
     }
 
     /// Bytes of the pool of a channel.

@@ -405,7 +405,16 @@ impl Pieces {
                     (next, ran.late) = (count, true);
                     break;
                 };
-                under_way.push((next, client.within(left(until)).start_raw(raw)));
+                // Of what is begun none is kept from waiting.
+                let permit = if next > 0 || sent {
+                    client.another_permit()
+                } else {
+                    match client.permit() {
+                        Ok(permit) => permit,
+                        Err(why) => return Poll::Ready(Err(why.into())),
+                    }
+                };
+                under_way.push((next, client.within(left(until)).start_raw(raw).permitted(permit)));
                 next += 1;
             }
             under_way.retain_mut(|(number, call)| {

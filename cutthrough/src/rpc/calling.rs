@@ -17,6 +17,7 @@ use cutthrough_node::shm::grant::{Landing, NoMemory};
 use super::aside::Aside;
 use super::client::Inside;
 use super::idle;
+use super::permits::Permit;
 use super::queue::{AGAIN, Ticket};
 use super::raw::{Raw, RawError};
 use super::slot::Lent;
@@ -47,6 +48,8 @@ pub(super) struct Calling<'a> {
     aside: Option<Arc<Aside>>,
     /// Where it stands, or has stood, among those that wait to be made.
     ticket: Option<Ticket>,
+    /// The right to stand there, until it is made.
+    permit: Option<Permit>,
     /// Whether it failed, and is to be made again.
     comes_again: bool,
     /// Why it was not answered, or not sent, when that was tried before.
@@ -129,6 +132,7 @@ impl<'a> Calling<'a> {
             call: None,
             aside: None,
             ticket: None,
+            permit: None,
             comes_again: false,
             before: None,
             tried: None,
@@ -138,6 +142,11 @@ impl<'a> Calling<'a> {
             is_far: false,
             turn: Turn::new(),
         }
+    }
+
+    /// It has the right to wait already.
+    pub(super) fn permit(&mut self, permit: Permit) {
+        self.permit = Some(permit);
     }
 
     /// When its time is over, and how much of it is left.
@@ -165,7 +174,7 @@ impl<'a> Calling<'a> {
         if !self.raw.idempotent && self.is_unserved(inside) {
             return ControlFlow::Break(Err(self.ended(inside, RequestError::Closed.into())));
         }
-        self.wait(inside, now, waker);
+        self.wait(inside, now, waker)?;
         if comes_again && self.before == Some(CallError::Failed(Failure::Busy)) {
             inside.queue.refused(after(now, self.took));
         }
@@ -225,8 +234,11 @@ impl<'a> Calling<'a> {
                 make(node, driving.others(), raw, places, channel, (left, leaves))
             })
         };
-        if waits && self.set_aside(inside, channel, now, waker) {
-            return ControlFlow::Continue(Made::Aside);
+        if waits {
+            self.may_wait(inside)?;
+            if self.set_aside(inside, channel, now, waker) {
+                return ControlFlow::Continue(Made::Aside);
+            }
         }
         self.made(inside, Tried { channel, made, answer }, now, waker)
     }
@@ -287,7 +299,7 @@ impl<'a> Calling<'a> {
         waker: &Waker,
     ) -> ControlFlow<Result<Reply, RawError>, Made> {
         if let Some(answer) = answer {
-            inside.queue.leave(self.ticket, || now);
+            self.leave(inside, || now);
             return match self.judge(inside, answer) {
                 Some(outcome) => ControlFlow::Break(outcome),
                 None => ControlFlow::Continue(Made::No),
@@ -298,7 +310,7 @@ impl<'a> Calling<'a> {
             Ok(call) => {
                 self.call = Some(call);
                 self.tried.get_or_insert(now);
-                inside.queue.leave(self.ticket, || now);
+                self.leave(inside, || now);
                 return ControlFlow::Continue(Made::Yes);
             }
             // Calls under way have all that there is of something.
@@ -318,17 +330,41 @@ impl<'a> Calling<'a> {
             Err(RequestError::Lost) if self.raw.idempotent => self.note(RequestError::Lost.into()),
             Err(error) => return ControlFlow::Break(Err(self.ended(inside, error.into()))),
         }
-        self.wait(inside, now, waker);
+        self.wait(inside, now, waker)?;
         ControlFlow::Continue(Made::Waits)
     }
 
+    /// Has the right to wait, or ends: as many others wait as may. What was sent before, and comes again, goes on.
+    fn may_wait(&mut self, inside: &Inside) -> ControlFlow<Result<Reply, RawError>> {
+        if self.permit.is_none() {
+            let was_sent = match self.before {
+                Some(CallError::NotSent(why)) => why.may_have_run(),
+                before => before.is_some(),
+            };
+            let permits = &inside.permits;
+            self.permit = if was_sent { Some(permits.take_another()) } else { permits.take() };
+        }
+        if self.permit.is_none() {
+            return ControlFlow::Break(Err(self.ended(inside, RequestError::Overloaded.into())));
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Waits no more to be made.
+    fn leave(&mut self, inside: &Inside, now: impl FnOnce() -> Instant) {
+        inside.queue.leave(self.ticket, now);
+        self.permit = None;
+    }
+
     /// Waits until it may be made, where it stood before, or behind all others.
-    fn wait(&mut self, inside: &Arc<Inside>, now: Instant, waker: &Waker) {
+    fn wait(&mut self, inside: &Arc<Inside>, now: Instant, waker: &Waker) -> ControlFlow<Result<Reply, RawError>> {
+        self.may_wait(inside)?;
         self.failed.get_or_insert_with(|| inside.failed());
         let (until, _) = self.until(now);
         if inside.queue.wait(&mut self.ticket, until, !self.raw.idempotent, waker) {
             inside.tend(now);
         }
+        ControlFlow::Continue(())
     }
 
     /// Goes on with a call that was tried to be made for the first time.
@@ -355,7 +391,7 @@ impl<'a> Calling<'a> {
 
     /// The end of a call that is not under way.
     fn ended(&mut self, inside: &Inside, error: CallError) -> RawError {
-        inside.queue.leave(self.ticket, clock::now);
+        self.leave(inside, clock::now);
         let no_channel = error == CallError::NotSent(RequestError::Closed);
         let unopened = if no_channel { inside.last_error() } else { None };
         RawError { unopened, ..RawError::new(error, self.raw.take_landing()) }
@@ -408,7 +444,7 @@ impl<'a> Calling<'a> {
     /// on a thread that has the node, and wakes a task.
     pub(super) fn stop(&mut self, inside: &Inside, late: bool) -> Option<Landing> {
         self.turn.end(inside.service.crowd());
-        inside.queue.leave(self.ticket, clock::now);
+        self.leave(inside, clock::now);
         if let Some(aside) = self.aside.take() {
             // Where the other thread has it still, that gives it up, and its place with it.
             let (made, raw) = aside.give_up(&inside.service)?;
@@ -525,7 +561,9 @@ impl<'a> Calling<'a> {
             if self.call.is_none() {
                 if made != Made::Waits {
                     // Others have the node.
-                    self.wait(inside, now, context.waker());
+                    if let ControlFlow::Break(outcome) = self.wait(inside, now, context.waker()) {
+                        return Poll::Ready(outcome);
+                    }
                 }
                 return Poll::Pending;
             }

@@ -15,6 +15,7 @@ use cutthrough_segment::page::Page;
 
 use super::opening::{close, look_up, open, opened};
 use super::pending::{self, Pending, RawPending};
+use super::permits::{Permit, Permits};
 use super::queue::{AGAIN, Queue};
 use super::raw::{Raw, RawError};
 use super::{Message, Method, RpcError, result};
@@ -40,6 +41,8 @@ pub(super) struct Inside {
     pub(super) service: Arc<Service>,
     /// Calls that wait to be made.
     pub(super) queue: Queue,
+    /// How many of them there may be.
+    pub(super) permits: Arc<Permits>,
     /// Whether the server is reached over a network.
     is_wire: bool,
     /// The channel that it has at the moment: exchanged with the line in hand.
@@ -98,7 +101,9 @@ impl Client {
         let line = Line { address, opening: false, failed: 0, error: None, again, rest: REST };
         let within = service.deadline();
         let queue = Queue::new(Arc::clone(service.crowd()));
-        let inside = Inside { service, queue, is_wire, channel: CurrentChannel::new(channel), line: Mutex::new(line) };
+        let permits = Permits::new(service.max_pending());
+        let (channel, line) = (CurrentChannel::new(channel), Mutex::new(line));
+        let inside = Inside { service, queue, permits, is_wire, channel, line };
         Self { inside: Arc::new(inside), within }
     }
 
@@ -251,6 +256,15 @@ impl Client {
     /// How long its calls may take.
     pub(crate) const fn limit(&self) -> Duration {
         self.within
+    }
+
+    /// The right to have a call wait, if there is one; and another one for what goes on with such.
+    pub(crate) fn permit(&self) -> Result<Permit, RequestError> {
+        self.inside.permits.take().ok_or(RequestError::Overloaded)
+    }
+
+    pub(crate) fn another_permit(&self) -> Permit {
+        self.inside.permits.take_another()
     }
 
     /// Bytes of the pool of a channel.

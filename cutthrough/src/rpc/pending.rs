@@ -12,6 +12,7 @@ use cutthrough_node::shm::grant::Landing;
 
 use super::calling::{Calling, Tried, after, make};
 use super::client::{Client, Inside};
+use super::permits::Permit;
 use super::raw::{Raw, RawError};
 use super::slot::waker;
 use super::{Message, RpcError, result, turn};
@@ -104,6 +105,12 @@ impl<'a> RawPending<'a> {
     pub(super) fn new(client: Client, raw: Raw<'a>, within: Duration) -> Self {
         let calling = Calling::awaited(raw, within, after(clock::now(), within));
         Self { client, calling, stage: Stage::New }
+    }
+
+    /// The same call, which has the right to wait already.
+    pub(crate) fn permitted(mut self, permit: Permit) -> Self {
+        self.calling.permit(permit);
+        self
     }
 
     /// Cancels the call, as dropping it does, and gives back the place that it has granted: see [`RawError::landing`].
