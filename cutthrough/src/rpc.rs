@@ -80,7 +80,8 @@
 //! # How often a call runs
 //!
 //! At most once, whatever happens. A call that failed may have run, unless the error says otherwise. A server that is
-//! [`Busy`](crate::am::Failure::Busy) has not run it, so that is tried again until the deadline (one that has only
+//! [`Busy`](crate::am::Failure::Busy) has not run it, nor has one whose method is
+//! [`HandlerBusy`](crate::am::Failure::HandlerBusy), so that is tried again until the deadline (one that has only
 //! waited behind such calls until its own ends with the same error, and was not sent); but where that is one
 //! that the call was handed to, whoever was asked has run it, and only an [`idempotent`](Method::idempotent) method is
 //! called again. Where the channel has ended, only such a one is called again, too, on a new channel, as soon as a
@@ -116,6 +117,7 @@ mod calling;
 mod client;
 mod idle;
 mod message;
+mod methods;
 mod opening;
 mod pending;
 mod permits;
@@ -135,7 +137,9 @@ pub use client::Client;
 pub use message::Message;
 pub use pending::{Pending, RawPending};
 pub use raw::{Raw, RawError};
-pub use serve::{Answer, Refusal, serve, serve_later, serve_later_with, serve_raw, serve_raw_with, serve_with};
+pub use serve::{
+    Answer, Refusal, limit_concurrency, serve, serve_later, serve_later_with, serve_raw, serve_raw_with, serve_with,
+};
 #[cfg(feature = "tower")]
 pub use tower::Tower;
 

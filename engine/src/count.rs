@@ -101,6 +101,8 @@ counters! {
     RequestsRefused = "requests_refused",
     /// Requests refused because as many as may be at a time were being served.
     RequestsBusy = "requests_busy",
+    /// Requests refused because their handler served as many as it may.
+    HandlersBusy = "handlers_busy",
     /// Calls that had no reply by their deadline.
     CallsLate = "calls_late",
     /// Requests whose reply was thrown away, or never given. One that is given when its requester's channel has ended

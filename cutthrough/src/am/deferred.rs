@@ -134,6 +134,7 @@ impl Drop for Deferred {
 struct PutOff<R> {
     /// The row that it came on, and its number there, by which it is cancelled.
     by: (u32, CallId),
+    handler: u16,
     /// The row that the answer goes to: another, if the request was handed over.
     to: u32,
     /// The right to answer, until it is used or the request is cancelled.
@@ -149,11 +150,13 @@ pub(super) struct PutOffs<R = ReplyTo> {
     /// The same by how they are cancelled. A peer that lies has several of one number.
     by_call: BTreeSet<(u32, CallId, u64)>,
     numbers: u64,
+    /// Of the handlers that have a limit: how many there may be, and how many there are.
+    limits: BTreeMap<u16, (usize, usize)>,
 }
 
 impl<R> Default for PutOffs<R> {
     fn default() -> Self {
-        Self { by_number: BTreeMap::new(), by_call: BTreeSet::new(), numbers: 0 }
+        Self { by_number: BTreeMap::new(), by_call: BTreeSet::new(), numbers: 0, limits: BTreeMap::new() }
     }
 }
 
@@ -163,20 +166,37 @@ impl<R> PutOffs<R> {
         self.by_number.len()
     }
 
+    /// No more than so many of this handler's shall be put off.
+    pub(super) fn limit(&mut self, handler: u16, most: usize) {
+        let now = self.by_number.values().filter(|put_off| put_off.handler == handler).count();
+        self.limits.insert(handler, (most, now));
+    }
+
+    /// As many as may of this handler are put off: how many that is.
+    pub(super) fn limit_reached(&self, handler: u16) -> Option<usize> {
+        self.limits.get(&handler).filter(|(most, now)| now >= most).map(|(most, _)| *most)
+    }
+
     /// One is put off that came on this row with this number, and whose answer goes to that row, by this right: its
     /// number here, and what says whether nobody waits for the answer any more.
-    pub(super) fn put(&mut self, by: (u32, CallId), (to, right): (u32, R)) -> (u64, Arc<AtomicBool>) {
+    pub(super) fn put(&mut self, by: (u32, CallId), handler: u16, (to, right): (u32, R)) -> (u64, Arc<AtomicBool>) {
         self.numbers += 1;
         let (number, over) = (self.numbers, Arc::default());
         self.by_call.insert((by.0, by.1, number));
-        self.by_number.insert(number, PutOff { by, to, right: Some(right), over: Arc::clone(&over) });
+        self.by_number.insert(number, PutOff { by, handler, to, right: Some(right), over: Arc::clone(&over) });
+        if let Some((_, now)) = self.limits.get_mut(&handler) {
+            *now += 1;
+        }
         (number, over)
     }
 
     /// One is about to be answered, by this right if it was not cancelled.
     fn settle(&mut self, number: u64) -> Option<R> {
-        let PutOff { by: (row, call), right, .. } = self.by_number.remove(&number)?;
+        let PutOff { by: (row, call), handler, right, .. } = self.by_number.remove(&number)?;
         self.by_call.remove(&(row, call, number));
+        if let Some((_, now)) = self.limits.get_mut(&handler) {
+            *now -= 1;
+        }
         right
     }
 
@@ -366,14 +386,18 @@ mod tests {
         #[test]
         fn those_are_over_that_nobody_waits_for(steps in steps()) {
             let mut put_offs = PutOffs::<u64>::default();
+            // Of the handlers, whose numbers are those of the requests, one has a limit, and another one gets it later.
+            put_offs.limit(1, 2);
             // Number, how it can be cancelled, where its answer goes, whether it counts, whether it is over.
             let mut list = Vec::<(u64, Option<(u32, u32)>, Option<u32>, bool, bool)>::new();
-            let (mut flags, mut rights) = (Vec::new(), Vec::new());
+            let (mut flags, mut rights, mut handlers) = (Vec::new(), Vec::new(), Vec::new());
             for step in steps {
                 match step {
                     Step::Put(row, nonce, to) => {
                         let right = flags.len() as u64;
-                        let (number, over) = put_offs.put((row, call(nonce)), (to, right));
+                        let handler = u16::try_from(nonce).expect("a small number");
+                        let (number, over) = put_offs.put((row, call(nonce)), handler, (to, right));
+                        handlers.push(nonce);
                         list.push((number, Some((row, nonce)), Some(to), true, false));
                         flags.push(over);
                         rights.push(Some(right));
@@ -405,6 +429,12 @@ mod tests {
                 let over: Vec<_> = flags.iter().map(|over| over.load(Ordering::Relaxed)).collect();
                 prop_assert_eq!(over, list.iter().map(|its| its.4).collect::<Vec<_>>());
                 prop_assert!(put_offs.by_call.len() <= put_offs.len());
+                let of = |handler| (0..list.len()).filter(|at| list[*at].3 && handlers[*at] == handler).count();
+                prop_assert_eq!(put_offs.limit_reached(1), Some(2).filter(|_| of(1) >= 2));
+                if list.len() == 3 {
+                    put_offs.limit(2, 1);
+                }
+                prop_assert_eq!(put_offs.limit_reached(2), Some(1).filter(|_| list.len() >= 3 && of(2) >= 1));
             }
         }
     }

@@ -227,7 +227,8 @@ impl From<Unanswered> for CallError {
 /// An error, and the words of whoever has refused.
 pub(crate) fn with_words(f: &mut fmt::Formatter<'_>, error: CallError, args: &[u8]) -> fmt::Result {
     fmt::Display::fmt(&error, f)?;
-    if error == CallError::Failed(Failure::Refused) && !args.is_empty() {
+    let has_words = matches!(error, CallError::Failed(Failure::Refused | Failure::HandlerBusy));
+    if has_words && !args.is_empty() {
         write!(f, ": {}", String::from_utf8_lossy(args))?;
     }
     Ok(())
@@ -377,7 +378,9 @@ impl CallError {
     #[must_use]
     pub const fn may_have_run(self) -> bool {
         match self {
-            Self::Failed(why) => !matches!(why, Failure::Busy | Failure::Unknown | Failure::Arguments),
+            Self::Failed(why) => {
+                !matches!(why, Failure::Busy | Failure::HandlerBusy | Failure::Unknown | Failure::Arguments)
+            }
             Self::NotSent(why) => why.may_have_run(),
             Self::Closed(_) | Self::Late | Self::Payload(_) | Self::Wait => true,
         }

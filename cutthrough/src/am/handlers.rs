@@ -7,6 +7,7 @@ use cutthrough_engine::am::{Failure, ReplyTo};
 use cutthrough_engine::time::Instant;
 use cutthrough_node::incoming::{Incoming, Payload};
 
+use super::deferred::PutOffs;
 use super::event::HEAD;
 use super::gather::{Part, is_arriving, unread};
 use super::request::{More, Request, Serving};
@@ -19,6 +20,8 @@ pub(super) struct Registered {
     /// Most bytes of a payload.
     payload: usize,
     takes: Takes,
+    /// Whether it has a limit of its own.
+    limited: bool,
     /// Which requests it takes, where that can be said before their payload has come.
     admits: Option<Admits>,
     run: Run,
@@ -92,7 +95,7 @@ impl Node {
     /// If the number is [`RESERVED`] or above, or has a handler already, or no request can have such arguments.
     pub fn short(&mut self, handler: u16, args: Args, run: impl FnMut(Request<'_>) + Send + 'static) {
         let (takes, run) = (Takes::AsItIs, stateless(run));
-        self.register(handler, Registered { args, payload: 0, takes, admits: None, run });
+        self.register(handler, Registered { args, payload: 0, takes, limited: false, admits: None, run });
     }
 
     /// As [`Node::short`], with the node's state ([`Node::with_state`]).
@@ -115,7 +118,7 @@ impl Node {
     pub fn medium(&mut self, handler: u16, args: Args, run: impl FnMut(Request<'_>) + Send + 'static) {
         let payload = self.inside.endpoint.page_bytes() as usize;
         let takes = Takes::Copied;
-        self.register(handler, Registered { args, payload, takes, admits: None, run: stateless(run) });
+        self.register(handler, Registered { args, payload, takes, limited: false, admits: None, run: stateless(run) });
     }
 
     /// As [`Node::medium`], with the node's state ([`Node::with_state`]).
@@ -141,7 +144,10 @@ impl Node {
     /// If the number is [`RESERVED`] or above, or has a handler already, or no request can have such arguments.
     pub fn long(&mut self, handler: u16, args: Args, most: usize, run: impl FnMut(Request<'_>) + Send + 'static) {
         let takes = Takes::AsItIs;
-        self.register(handler, Registered { args, payload: most, takes, admits: None, run: stateless(run) });
+        self.register(
+            handler,
+            Registered { args, payload: most, takes, limited: false, admits: None, run: stateless(run) },
+        );
     }
 
     /// As [`Node::long`], with the node's state ([`Node::with_state`]).
@@ -171,7 +177,7 @@ impl Node {
                 run(state, request);
             }
         });
-        self.register(handler, Registered { args, payload, takes, admits: None, run });
+        self.register(handler, Registered { args, payload, takes, limited: false, admits: None, run });
     }
 
     /// As [`Node::long`], but the handler runs when all of the payload has come; requests of other channels are served
@@ -181,7 +187,10 @@ impl Node {
     /// If the number is [`RESERVED`] or above, or has a handler already, or no request can have such arguments.
     pub fn whole(&mut self, handler: u16, args: Args, most: usize, run: impl FnMut(Request<'_>) + Send + 'static) {
         let takes = Takes::Whole;
-        self.register(handler, Registered { args, payload: most, takes, admits: None, run: stateless(run) });
+        self.register(
+            handler,
+            Registered { args, payload: most, takes, limited: false, admits: None, run: stateless(run) },
+        );
     }
 
     /// As [`Node::whole`], with the node's state ([`Node::with_state`]).
@@ -210,6 +219,20 @@ impl Node {
         *place = Some(registered);
     }
 
+    /// Bounds how many requests of a handler may be in service at a time: put off ([`Request::defer`]), and neither
+    /// answered nor thrown away. While there are so many, others of that handler get [`Failure::HandlerBusy`], and it
+    /// does not run; those of other handlers are served as ever, as far as
+    /// [`Settings::serve`](super::Settings::serve) allows. Said again, the new bound counts.
+    ///
+    /// # Panics
+    /// If no handler has that number, or `most` is 0.
+    pub fn limit_concurrency(&mut self, handler: u16, most: usize) {
+        assert!(most > 0, "a limit of {most}: each request would find handler {handler} busy");
+        let registered = self.handlers.get_mut(usize::from(handler)).and_then(Option::as_mut);
+        registered.unwrap_or_else(|| panic!("no handler has the number {handler}: register it first")).limited = true;
+        self.inside.deferred.limit(handler, most);
+    }
+
     /// Registers a handler of the library's own, as [`Node::whole`]. `admits` is asked before a payload has come.
     ///
     /// # Panics
@@ -223,7 +246,8 @@ impl Node {
     ) {
         let payload = cutthrough_wire::slot::PAYLOAD_MAX;
         let payload = usize::try_from(payload).unwrap_or(usize::MAX);
-        let registered = Registered { args, payload, takes: Takes::Whole, admits: Some(admits), run: stateless(run) };
+        let (takes, admits) = (Takes::Whole, Some(admits));
+        let registered = Registered { args, payload, takes, limited: false, admits, run: stateless(run) };
         self.own[usize::from(handler - RESERVED)] = Some(registered);
     }
 
@@ -248,10 +272,10 @@ impl Node {
     pub(super) fn serve(&mut self, incoming: &mut Incoming, coming: Coming) -> Taken {
         let busy = self.has_enough() && self.stays_busy();
         let found = find(&mut self.handlers, &mut self.own, coming.handler);
-        let registered = match admit(found, incoming, &coming, busy) {
+        let registered = match admit(found, incoming, &coming, (busy, &self.inside.deferred)) {
             Ok(registered) => registered,
             Err((why, words)) => {
-                self.inside.fail(coming.to, why, words);
+                self.inside.refuse_coming(coming, why, words);
                 return Taken::Done;
             }
         };
@@ -277,11 +301,25 @@ impl Node {
     pub(super) fn serve_whole(&mut self, incoming: &mut Incoming, coming: Coming) {
         let busy = self.has_enough() && self.stays_busy();
         let found = find(&mut self.handlers, &mut self.own, coming.handler);
-        match admit(found, incoming, &coming, busy) {
+        match admit(found, incoming, &coming, (busy, &self.inside.deferred)) {
             Ok(registered) => {
                 run(registered, &mut *self.state, &mut self.inside, &mut self.medium, incoming, coming);
             }
-            Err((why, words)) => self.inside.fail(coming.to, why, words),
+            Err((why, words)) => self.inside.refuse_coming(coming, why, words),
+        }
+    }
+}
+
+impl Inside {
+    /// Says why a request is not served; of a handler with a limit, which one it is, and how many it serves.
+    #[cold]
+    fn refuse_coming(&mut self, coming: Coming, why: Failure, words: &[u8]) {
+        match self.deferred.limit_reached(coming.handler) {
+            Some(most) if why == Failure::HandlerBusy => {
+                let words = format!("handler {} serves {most}", coming.handler);
+                self.fail(coming.to, why, words.as_bytes());
+            }
+            _ => self.fail(coming.to, why, words),
         }
     }
 }
@@ -304,7 +342,7 @@ fn admit<'h>(
     found: Option<&'h mut Registered>,
     incoming: &Incoming,
     coming: &Coming,
-    busy: bool,
+    (busy, put_off): (bool, &PutOffs),
 ) -> Result<&'h mut Registered, (Failure, &'static [u8])> {
     let registered = found.ok_or((Failure::Unknown, &[][..]))?;
     let refused = if !registered.args.takes(usize::from(coming.args)) {
@@ -317,6 +355,8 @@ fn admit<'h>(
         Some(Failure::Late)
     } else if busy {
         Some(Failure::Busy)
+    } else if registered.limited && put_off.limit_reached(coming.handler).is_some() {
+        Some(Failure::HandlerBusy)
     } else {
         None
     };

@@ -292,13 +292,15 @@ impl Request<'_> {
     }
 
     /// Puts the answer off: it can be given later, by whoever has the node. Until then the request counts against the
-    /// node's [`serve`](super::Settings::serve) limit.
+    /// node's [`serve`](super::Settings::serve) limit, and against
+    /// [that of its handler](super::Node::limit_concurrency).
     #[must_use]
     pub fn defer(self) -> Deferred {
         let by = (self.serving.incoming.channel().index(), call_of(self.serving.incoming));
         let to = self.serving.to.take();
         let is_open = to.is_some();
-        let known = to.map(|to| self.serving.inside.deferred.put(by, (to.row(), to))).unwrap_or_default();
+        let handler = self.serving.handler;
+        let known = to.map(|to| self.serving.inside.deferred.put(by, handler, (to.row(), to))).unwrap_or_default();
         let shelf = Arc::downgrade(&self.serving.inside.shelf);
         let (token, deadline) = (self.place(), self.serving.deadline());
         let peer = self.peer();

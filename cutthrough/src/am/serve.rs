@@ -117,6 +117,7 @@ impl Inside {
             // Whoever has asked knows.
             Failure::Cancelled => {}
             Failure::Busy => self.endpoint.count(Counter::RequestsBusy, 1),
+            Failure::HandlerBusy => self.endpoint.count(Counter::HandlersBusy, 1),
             Failure::Abandoned => self.endpoint.count(Counter::RepliesAbandoned, 1),
             _ => self.endpoint.count(Counter::RequestsRefused, 1),
         }

@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod tests;
+mod waiting;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -18,11 +19,12 @@ use super::aside::Aside;
 use super::client::Inside;
 use super::idle;
 use super::permits::Permit;
-use super::queue::{AGAIN, Ticket};
+use super::queue::{AGAIN, Queue, Ticket};
 use super::raw::{Raw, RawError};
 use super::slot::Lent;
 use super::turn::{self, Turn};
 use crate::am::{Call, CallError, Continuation, Driving, Failed, Failure, Node, Others, Reply, RequestError, nanos};
+use waiting::is_busy;
 
 /// Nanoseconds for which a task looks for its answer before it sleeps, where a thread does so as long as an endpoint
 /// that waits: others of its executor wait meanwhile, if they do not call, too.
@@ -46,6 +48,8 @@ pub(super) struct Calling<'a> {
     call: Option<Call>,
     /// The call, while another thread makes it.
     aside: Option<Arc<Aside>>,
+    /// Where it waits to be made, if its method is busy: apart from calls of others.
+    method: Option<Arc<Queue>>,
     /// Where it stands, or has stood, among those that wait to be made.
     ticket: Option<Ticket>,
     /// The right to stand there, until it is made.
@@ -131,6 +135,7 @@ impl<'a> Calling<'a> {
             slot,
             call: None,
             aside: None,
+            method: None,
             ticket: None,
             permit: None,
             comes_again: false,
@@ -153,48 +158,6 @@ impl<'a> Calling<'a> {
     fn until(&mut self, now: Instant) -> (Instant, Duration) {
         let until = *self.until.get_or_insert_with(|| after(now, self.within));
         (until, Duration::from_nanos(until.saturating_since(now)))
-    }
-
-    /// Waits for those that came before, if there are any: whether it does; or that it ends.
-    fn line_up(
-        &mut self,
-        inside: &Arc<Inside>,
-        now: Instant,
-        waker: &Waker,
-    ) -> ControlFlow<Result<Reply, RawError>, bool> {
-        if self.until(now).1.is_zero() {
-            let why = self.before.unwrap_or_else(|| self.waited_for(inside));
-            return ControlFlow::Break(Err(self.ended(inside, why)));
-        }
-        // What failed stands again where it stood before.
-        let comes_again = std::mem::take(&mut self.comes_again);
-        if !comes_again && inside.queue.may_try(self.ticket) {
-            return ControlFlow::Continue(false);
-        }
-        if !self.raw.idempotent && self.is_unserved(inside) {
-            return ControlFlow::Break(Err(self.ended(inside, RequestError::Closed.into())));
-        }
-        self.wait(inside, now, waker)?;
-        if comes_again && self.before == Some(CallError::Failed(Failure::Busy)) {
-            inside.queue.refused(after(now, self.took));
-        }
-        ControlFlow::Continue(true)
-    }
-
-    /// Whether another channel could not be opened since it waits.
-    fn is_unserved(&self, inside: &Inside) -> bool {
-        self.failed.is_some_and(|failed| inside.failed() > failed)
-    }
-
-    /// What those have waited for that it has waited behind.
-    fn waited_for(&self, inside: &Inside) -> CallError {
-        if inside.queue.is_busy() {
-            CallError::Failed(Failure::Busy)
-        } else if self.is_unserved(inside) {
-            RequestError::Closed.into()
-        } else {
-            RequestError::TimedOut(self.within).into()
-        }
     }
 
     /// Makes the call: whether it is under way now, or its outcome.
@@ -253,7 +216,7 @@ impl<'a> Calling<'a> {
             Ok(aside) => {
                 self.aside = Some(aside);
                 // Nobody waits behind it: the node is in use, as with any call that is made.
-                inside.queue.leave(self.ticket, || now);
+                self.queue(inside).leave(self.ticket, || now);
                 true
             }
             Err(raw) => {
@@ -334,39 +297,6 @@ impl<'a> Calling<'a> {
         ControlFlow::Continue(Made::Waits)
     }
 
-    /// Has the right to wait, or ends: as many others wait as may. What was sent before, and comes again, goes on.
-    fn may_wait(&mut self, inside: &Inside) -> ControlFlow<Result<Reply, RawError>> {
-        if self.permit.is_none() {
-            let was_sent = match self.before {
-                Some(CallError::NotSent(why)) => why.may_have_run(),
-                before => before.is_some(),
-            };
-            let permits = &inside.permits;
-            self.permit = if was_sent { Some(permits.take_another()) } else { permits.take() };
-        }
-        if self.permit.is_none() {
-            return ControlFlow::Break(Err(self.ended(inside, RequestError::Overloaded.into())));
-        }
-        ControlFlow::Continue(())
-    }
-
-    /// Waits no more to be made.
-    fn leave(&mut self, inside: &Inside, now: impl FnOnce() -> Instant) {
-        inside.queue.leave(self.ticket, now);
-        self.permit = None;
-    }
-
-    /// Waits until it may be made, where it stood before, or behind all others.
-    fn wait(&mut self, inside: &Arc<Inside>, now: Instant, waker: &Waker) -> ControlFlow<Result<Reply, RawError>> {
-        self.may_wait(inside)?;
-        self.failed.get_or_insert_with(|| inside.failed());
-        let (until, _) = self.until(now);
-        if inside.queue.wait(&mut self.ticket, until, !self.raw.idempotent, waker) {
-            inside.tend(now);
-        }
-        ControlFlow::Continue(())
-    }
-
     /// Goes on with a call that was tried to be made for the first time.
     pub(super) fn go_on(
         &mut self,
@@ -400,25 +330,32 @@ impl<'a> Calling<'a> {
     /// What the answer means: `None` if the call is to be made again.
     fn judge(&mut self, inside: &Inside, answer: Result<Reply, Failed>) -> Option<Result<Reply, RawError>> {
         self.call = None;
-        let busy = matches!(&answer, Err(failed) if failed.error == CallError::Failed(Failure::Busy));
-        if !busy {
-            inside.queue.answered(clock::now);
-        }
         match answer {
-            Ok(reply) => Some(Ok(reply)),
-            Err(failed) => self.judge_failure(failed).map(Err),
+            Ok(reply) => {
+                inside.answered(self.raw.number());
+                Some(Ok(reply))
+            }
+            Err(failed) => {
+                match failed.error {
+                    CallError::Failed(Failure::Busy) => {}
+                    // Others are served.
+                    CallError::Failed(Failure::HandlerBusy) => inside.queue.answered(clock::now),
+                    _ => inside.answered(self.raw.number()),
+                }
+                self.judge_failure(inside, failed).map(Err)
+            }
         }
     }
 
-    fn judge_failure(&mut self, failed: Failed) -> Option<RawError> {
+    fn judge_failure(&mut self, inside: &Inside, failed: Failed) -> Option<RawError> {
         let again = match failed.error {
             // A busy server has not run it, but whoever has handed it over to that one has.
-            CallError::Failed(Failure::Busy) => !failed.was_handed || self.raw.idempotent,
+            CallError::Failed(Failure::Busy | Failure::HandlerBusy) => !failed.was_handed || self.raw.idempotent,
             CallError::Closed(_) => self.raw.idempotent,
             _ => false,
         };
         let (mut failed, now) = (RawError::from(failed), clock::now());
-        let is_vain = failed.error == CallError::Failed(Failure::Busy) && self.raw.has_body();
+        let is_vain = is_busy(failed.error) && self.raw.has_body();
         let tried = self.tried.filter(|_| is_vain).unwrap_or(now);
         self.took = Duration::from_nanos(now.saturating_since(tried));
         if again && after(now, AGAIN.max(self.took)) < self.until(now).0 {
@@ -426,6 +363,9 @@ impl<'a> Calling<'a> {
                 Ok(()) => {
                     self.note(failed.error);
                     self.comes_again = true;
+                    if failed.error == CallError::Failed(Failure::HandlerBusy) {
+                        self.stand_apart(inside);
+                    }
                     return None;
                 }
                 Err(landing) => failed.landing = landing,

@@ -13,6 +13,7 @@ use cutthrough_node::shm::link::Identity;
 use cutthrough_node::udp::address::{Numbers, Ways};
 use cutthrough_segment::page::Page;
 
+use super::methods::Methods;
 use super::opening::{close, look_up, open, opened};
 use super::pending::{self, Pending, RawPending};
 use super::permits::{Permit, Permits};
@@ -41,6 +42,8 @@ pub(super) struct Inside {
     pub(super) service: Arc<Service>,
     /// Calls that wait to be made.
     pub(super) queue: Queue,
+    /// Those of methods that are busy.
+    pub(super) methods: Methods,
     /// How many of them there may be.
     pub(super) permits: Arc<Permits>,
     /// Whether the server is reached over a network.
@@ -102,8 +105,8 @@ impl Client {
         let within = service.deadline();
         let queue = Queue::new(Arc::clone(service.crowd()));
         let permits = Permits::new(service.max_pending());
-        let (channel, line) = (CurrentChannel::new(channel), Mutex::new(line));
-        let inside = Inside { service, queue, permits, is_wire, channel, line };
+        let (methods, channel, line) = (Methods::default(), CurrentChannel::new(channel), Mutex::new(line));
+        let inside = Inside { service, queue, methods, permits, is_wire, channel, line };
         Self { inside: Arc::new(inside), within }
     }
 
@@ -287,6 +290,19 @@ impl Client {
 }
 
 impl Inside {
+    /// Whether a call of this method may be made before those that wait.
+    #[inline]
+    pub(super) fn may_try(&self, method: u16) -> bool {
+        self.queue.may_try(None) && self.methods.may_try(method)
+    }
+
+    /// A call of this method was answered, by a server that was not busy: there is room for another.
+    #[inline]
+    pub(super) fn answered(&self, method: u16) {
+        self.queue.answered(clock::now);
+        self.methods.answered(method, clock::now);
+    }
+
     pub(super) fn channel(&self) -> Channel {
         self.channel.get()
     }
@@ -334,6 +350,7 @@ impl Inside {
     fn unserved(&self, note: impl FnOnce(&mut Line)) {
         note(&mut self.line());
         self.queue.unserved();
+        self.methods.all().iter().for_each(|queue| queue.unserved());
     }
 
     /// There is another channel, or there was none to be had.
@@ -345,6 +362,7 @@ impl Inside {
                 line.opened();
                 drop(line);
                 self.queue.answered(clock::now);
+                self.methods.all().iter().for_each(|queue| queue.answered(clock::now));
             }
             Err(error) => self.unserved(|line| line.refused(error)),
         }
@@ -380,13 +398,17 @@ impl Inside {
 }
 
 /// Looks after the calls of a client that wait to be made.
-struct Tends(Weak<Inside>);
+struct Tends {
+    inside: Weak<Inside>,
+    /// If they are those of a method that is busy.
+    method: Option<Arc<Queue>>,
+}
 
 impl Wake for Tends {
     fn wake(self: Arc<Self>) {
-        let Some(inside) = self.0.upgrade() else { return };
+        let Some(inside) = self.inside.upgrade() else { return };
         let now = clock::now();
-        if let Some(again) = inside.queue.tend(now) {
+        if let Some(again) = self.method.as_deref().unwrap_or(&inside.queue).tend(now) {
             inside.service.wake_at(now.after(nanos(again)), self.into());
         }
     }
@@ -394,8 +416,8 @@ impl Wake for Tends {
 
 impl Inside {
     /// Has the service's thread look after the calls that wait to be made, every so often.
-    pub(super) fn tend(self: &Arc<Self>, now: Instant) {
-        let tends = Arc::new(Tends(Arc::downgrade(self)));
+    pub(super) fn tend(self: &Arc<Self>, method: Option<&Arc<Queue>>, now: Instant) {
+        let tends = Arc::new(Tends { inside: Arc::downgrade(self), method: method.cloned() });
         self.service.wake_at(now.after(nanos(AGAIN)), tends.into());
     }
 }

@@ -55,7 +55,7 @@ impl Drop for Waited<'_, '_> {
 /// Makes a call, which has to be answered within this time, and waits for it on this thread.
 pub(super) fn call(inside: &Arc<Inside>, mut raw: Raw<'_>, within: Duration) -> Result<Reply, RawError> {
     let (mut slot, mut answer, channel) = (None, None, inside.channel());
-    let may_try = !within.is_zero() && inside.queue.may_try(None);
+    let may_try = !within.is_zero() && inside.may_try(raw.number());
     if !may_try {
         // Whoever has the node in hand would keep those from it that it waits for.
         inside.service.assert_elsewhere();
@@ -68,7 +68,7 @@ pub(super) fn call(inside: &Arc<Inside>, mut raw: Raw<'_>, within: Duration) -> 
             // Most calls are over by now: without a look at the clock.
             if let Some(Ok(reply)) = answer {
                 passing.leave();
-                inside.queue.answered(clock::now);
+                inside.answered(raw.number());
                 return Ok(reply);
             }
             (Some(made), passing.stay())

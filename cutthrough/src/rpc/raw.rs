@@ -105,6 +105,11 @@ impl<'a> Raw<'a> {
         Self { number, idempotent: false, args: Inline::NONE, body: Body::None, landing: None, spent }
     }
 
+    /// The number of its method.
+    pub(super) const fn number(&self) -> u16 {
+        self.number
+    }
+
     /// The call may be run twice: it is made again if its channel ends before the reply.
     pub const fn idempotent(mut self) -> Self {
         self.idempotent = true;

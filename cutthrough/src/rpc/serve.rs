@@ -83,9 +83,40 @@ fn answer<R: Message>(result: Result<R, Refusal>, request: Request<'_>, bytes: &
     }
 }
 
+/// Bounds how many calls of a method may be in service at a time, of those that are answered later ([`serve_later`]).
+/// While there are so many, others of that method are not run, and get [`Failure::HandlerBusy`]; their clients try
+/// again until their deadline, and make calls of other methods meanwhile. So a slow method does not shut out a fast
+/// one, as where all meet the bound of the node ([`serve`](crate::am::Settings::serve)). For methods of raw calls, and
+/// any other handler: [`Node::limit_concurrency`].
+///
+/// ```
+/// # use std::sync::mpsc;
+/// # use cutthrough::am::{Node, Settings};
+/// # use cutthrough::rpc::{self, Answer, Method};
+/// # use cutthrough::{Config, Endpoint};
+/// const SEARCH: Method<String, Vec<u64>> = Method::new(1);
+/// const COUNT: Method<String, u64> = Method::new(2);
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let mut node = Node::new(Endpoint::open(Config::default())?, Settings::default());
+/// # let (searches, _searchers) = mpsc::channel::<(String, Answer<Vec<u64>>)>();
+/// rpc::serve_later(&mut node, SEARCH, move |text, answer| drop(searches.send((text, answer))));
+/// rpc::serve(&mut node, COUNT, |text| Ok(text.len() as u64));
+/// // As many as there are threads that search, and some for them to go on with.
+/// rpc::limit_concurrency(&mut node, SEARCH, 16);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Panics
+/// If nothing serves the method yet, or `most` is 0.
+pub fn limit_concurrency<Q, R>(node: &mut Node, method: Method<Q, R>, most: usize) {
+    node.limit_concurrency(method.number, most);
+}
+
 /// Registers what serves a method and answers later, on whatever thread. Until a call is answered it counts against the
 /// node's [`serve`](crate::am::Settings::serve) limit; while as many are put off, others get [`Failure::Busy`], which
-/// their callers try again until their deadline.
+/// their callers try again until their deadline. [`limit_concurrency`] gives the method a limit of its own.
 ///
 /// ```
 /// # use std::sync::{Arc, mpsc};

@@ -1,0 +1,161 @@
+//! Methods that serve no more calls at a time than they may, while others are served.
+
+mod two;
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use cutthrough::am::{Args, CallError, Deferred, Failure, Service, Settings};
+use cutthrough::rpc::{self, Answer, Client, Method, Pending, RpcError};
+use cutthrough::{Config, Counter};
+use two::{Over, PATIENCE, small, until};
+
+over_both! {
+    a_handler_at_its_limit_is_named, a_slow_method_shuts_out_no_fast_one, all_calls_of_a_slow_method_are_served_once,
+}
+
+const SLOW: Method<u64, u64> = Method::new(1);
+const FAST: Method<u64, u64> = Method::new(2);
+
+type Put<T> = Arc<Mutex<Vec<T>>>;
+
+fn a_handler_at_its_limit_is_named(over: Over) {
+    let put_off = Put::<Deferred>::default();
+    let its = Arc::clone(&put_off);
+    let (server, mut node, channel) = over.serve_with(Config::default(), Settings::default(), |node| {
+        for handler in [1, 2] {
+            let its = Arc::clone(&its);
+            node.short(handler, Args::Any, move |request| its.lock().expect("a list").push(request.defer()));
+        }
+        node.limit_concurrency(1, 2);
+    });
+    let come = |count| until("they come", || put_off.lock().expect("a list").len() == count);
+    for _ in 0..2 {
+        node.request(channel, 1, &[]).expect("room");
+    }
+    come(2);
+    for _ in 0..3 {
+        let error = node.call(channel, 1, &[], PATIENCE).map(drop).expect_err("two are put off");
+        assert_eq!((error.error, &error.args[..]), (Failure::HandlerBusy.into(), &b"handler 1 serves 2"[..]));
+        assert!(!error.error.may_have_run() && error.to_string().ends_with(": handler 1 serves 2"), "{error}");
+    }
+    // Others are put off as ever.
+    for _ in 0..3 {
+        node.request(channel, 2, &[]).expect("room");
+    }
+    come(5);
+    // Answered or thrown away, one makes room for another.
+    put_off.lock().expect("a list").remove(0).reply(&[], Vec::new());
+    until("it is served", || node.poll().is_some());
+    node.request(channel, 1, &[]).expect("room");
+    come(5);
+    let refused = node.call(channel, 1, &[], PATIENCE).map(drop).expect_err("two are put off");
+    assert_eq!(refused.error, Failure::HandlerBusy.into());
+    drop(put_off.lock().expect("a list").drain(..).collect::<Vec<_>>());
+    until("there is room", || {
+        let called = node.call(channel, 1, &[], Duration::from_millis(1)).map(drop);
+        called.is_err_and(|error| error.error == CallError::Late)
+    });
+    let server = server.end();
+    let counter = |counter| server.endpoint().counter(counter);
+    assert!(counter(Counter::HandlersBusy) >= 4);
+    assert_eq!(counter(Counter::RequestsBusy), 0);
+}
+
+#[test]
+fn a_limit_is_of_a_handler_that_there_is() {
+    let mut node = Over::node(small(), Settings::default());
+    node.short(3, Args::Any, |_| ());
+    node.limit_concurrency(3, 1);
+    for (handler, most, said) in [(2, 1, "no handler has the number 2"), (4, 1, "number 4"), (3, 0, "a limit of 0")] {
+        let limits = std::panic::AssertUnwindSafe(|| node.limit_concurrency(handler, most));
+        let panic = std::panic::catch_unwind(limits).expect_err("there is no such handler");
+        let text = panic.downcast::<String>().expect("words");
+        assert!(text.contains(said), "{text}");
+    }
+}
+
+/// A server whose slow method serves two calls at a time, and a client of it.
+fn serve(over: Over, window: u32) -> (Service, Client, Put<Answer<u64>>) {
+    let (mut node, address) = over.listening(small(), Settings::default());
+    let put_off = Put::default();
+    let its = Arc::clone(&put_off);
+    rpc::serve_later(&mut node, SLOW, move |_, answer| its.lock().expect("a list").push(answer));
+    rpc::serve(&mut node, FAST, |number| Ok(number + 1));
+    rpc::limit_concurrency(&mut node, SLOW, 2);
+    let server = Service::spawn(node, |_| ()).expect("a thread");
+    let node = Over::node(small(), Settings { window, ..Settings::default() });
+    let service = Arc::new(Service::spawn(node, |_| ()).expect("a thread"));
+    (server, Client::connect(service, &address, PATIENCE).expect("a channel"), put_off)
+}
+
+fn poll(call: &mut Pending<u64>) -> Poll<Result<u64, RpcError>> {
+    Pin::new(call).poll(&mut Context::from_waker(Waker::noop()))
+}
+
+fn busy(server: &Service) -> u64 {
+    server.with(|node| node.endpoint().counter(Counter::HandlersBusy))
+}
+
+/// Calls that a busy method has refused stood before all that came later, whatever that was for: each of those waited
+/// until all of the slow ones had been refused once more.
+fn a_slow_method_shuts_out_no_fast_one(over: Over) {
+    const FASTS: u64 = 1000;
+    let (server, client, put_off) = serve(over, 8);
+    std::thread::scope(|scope| {
+        let slow: Vec<_> = (0..12).map(|number| (number, client.clone())).collect();
+        let slow = slow.into_iter().map(|(number, client)| scope.spawn(move || client.call(SLOW, &number)));
+        let slow: Vec<_> = slow.collect();
+        until("some are refused", || put_off.lock().expect("a list").len() == 2 && busy(&server) >= 10);
+        let before = busy(&server);
+        for number in 0..FASTS {
+            assert_eq!(client.call(FAST, &number), Ok(number + 1));
+        }
+        let refused = busy(&server) - before;
+        println!("{refused} were refused meanwhile");
+        assert!(refused < 4 * FASTS, "{refused} were refused meanwhile");
+        for number in 0..10 {
+            let mut call = client.start(FAST, &number);
+            until("it is answered", || match poll(&mut call) {
+                Poll::Ready(result) => result == Ok(number + 1),
+                Poll::Pending => false,
+            });
+        }
+        // Who waits for the method until its time is over hears which one was busy.
+        let late = client.within(Duration::from_millis(30)).call(SLOW, &1);
+        assert_eq!(late, Err(CallError::Failed(Failure::HandlerBusy).into()));
+        until("all are answered", || {
+            put_off.lock().expect("a list").drain(..).for_each(|answer| answer.give(Ok(7)));
+            slow.iter().all(|call| call.is_finished())
+        });
+        assert!(slow.into_iter().all(|call| call.join().expect("no panic") == Ok(7)));
+    });
+}
+
+fn all_calls_of_a_slow_method_are_served_once(over: Over) {
+    const CALLS: u64 = 200;
+    let (server, client, put_off) = serve(over, 256);
+    let mut calls: Vec<_> = (0..CALLS).map(|number| client.start(SLOW, &number)).collect();
+    let (mut answered, mut served) = (0, 0);
+    until("all are answered", || {
+        calls.retain_mut(|call| match poll(call) {
+            Poll::Ready(result) => {
+                assert_eq!(result, Ok(7));
+                answered += 1;
+                false
+            }
+            Poll::Pending => true,
+        });
+        let come = std::mem::take(&mut *put_off.lock().expect("a list"));
+        assert!(come.len() <= 2);
+        served += come.into_iter().map(|answer| answer.give(Ok(7))).count();
+        calls.is_empty()
+    });
+    assert_eq!((answered, served), (CALLS, 200));
+    let refused = busy(&server);
+    println!("{refused} were refused for {CALLS} calls");
+    assert!(refused < 15 * CALLS, "{refused} were refused for {CALLS} calls");
+    assert_eq!(client.call(FAST, &1), Ok(2));
+}
