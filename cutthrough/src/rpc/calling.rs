@@ -50,6 +50,8 @@ pub(super) struct Calling<'a> {
     aside: Option<Arc<Aside>>,
     /// Where it waits to be made, if its method is busy: apart from calls of others.
     method: Option<Arc<Queue>>,
+    /// Whether it has had its turn there, and waits with all others since: there was no room.
+    had_turn: bool,
     /// Where it stands, or has stood, among those that wait to be made.
     ticket: Option<Ticket>,
     /// The right to stand there, until it is made.
@@ -136,6 +138,7 @@ impl<'a> Calling<'a> {
             call: None,
             aside: None,
             method: None,
+            had_turn: false,
             ticket: None,
             permit: None,
             comes_again: false,
@@ -279,6 +282,7 @@ impl<'a> Calling<'a> {
             // Calls under way have all that there is of something.
             Err(RequestError::Full | RequestError::NoMemory(NoMemory::NoTokens)) => {
                 self.note(CallError::NotSent(RequestError::TimedOut(self.within)));
+                self.stand_with_all(now);
             }
             // Nothing was sent, so another channel does no harm. A call that may be made twice waits for a server.
             Err(RequestError::Closed) => {

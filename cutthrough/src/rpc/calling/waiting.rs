@@ -29,12 +29,22 @@ impl Calling<'_> {
             self.method = Some(inside.methods.queue(self.raw.number(), inside.service.crowd()));
             self.ticket = None;
         }
+        self.had_turn = false;
+    }
+
+    /// There is no room in the window: where it has waited for its method, it waits with all others from now on.
+    pub(super) fn stand_with_all(&mut self, now: Instant) {
+        if let Some(queue) = self.method.take() {
+            queue.leave(self.ticket.take(), || now);
+            self.had_turn = true;
+        }
     }
 
     /// Whether it may be made before those that wait. Where others wait for its method, it stands behind them, and
     /// keeps no call of another method waiting.
     fn may_try(&mut self, inside: &Inside, now: Instant) -> bool {
         if self.method.is_none()
+            && !self.had_turn
             && let Some(queue) = inside.methods.find(self.raw.number())
             && !queue.may_try(None)
         {
