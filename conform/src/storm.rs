@@ -7,7 +7,8 @@
 //! come to [rest](Node::rests): then every page of every channel has to be there again, and every completion told.
 //!
 //! The example `storm` has them as processes that are killed and stopped, over shared memory and UDP, in earnest. A
-//! [`world`] has them on simulated hosts, on one thread and in simulated time, all of it from a seed.
+//! [`world`] has them on simulated hosts, on one thread and in simulated time, all of it from a seed; [`ringed`] on
+//! such hosts with rings of AF_XDP, which place payloads where they belong.
 
 mod node;
 mod rest;
@@ -17,7 +18,7 @@ use std::time::Duration;
 
 pub use node::{Chance, Node};
 pub use rest::REST_TIME;
-pub use world::{Summary, world};
+pub use world::{Summary, ringed, world};
 
 /// How long one may say nothing, and a call may take. One that is stopped meanwhile has the more time.
 pub const SILENCE: Duration = Duration::from_secs(8);

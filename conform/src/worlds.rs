@@ -13,8 +13,13 @@ pub(crate) fn host(index: usize) -> [u8; 4] {
 
 /// Where it listens.
 pub(crate) fn address(index: usize) -> String {
+    address_by("udp", index)
+}
+
+/// The same for other ways.
+pub(crate) fn address_by(scheme: &str, index: usize) -> String {
     let [a, b, c, d] = host(index);
-    format!("udp:{a}.{b}.{c}.{d}:7000")
+    format!("{scheme}:{a}.{b}.{c}.{d}:7000")
 }
 
 /// Mends all wires, but those to the hosts that are down.

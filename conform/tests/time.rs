@@ -307,7 +307,7 @@ fn other_ways_than_the_network_are_refused() {
     let network = Network::new(6, Wire::default());
     let mut a = endpoint(&network, A, false);
     for (address, why) in [
-        ("net:10.0.0.1:7000", "net: a simulated network has no rings; use udp:"),
+        ("net:10.0.0.1:7000", "net: a simulated network has no such rings; use udp:"),
         ("udp:10.0.0.2:7000", "this is the simulated host 10.0.0.1"),
         ("shm:in-no-time", "shared memory knows no simulated time"),
     ] {

@@ -41,7 +41,11 @@
 //! # }
 //! ```
 //!
+//! In simulated time an endpoint may be at an address of the form `xdp:HOST:PORT`, one at a host: it has a ring of
+//! AF_XDP beside its socket then, and all that the library does with one is done. The kernel of that ring is played; it
+//! may be [interrupted](Network::interrupt) at any time, and [counts](Network::frames) what comes.
+//!
 //! A [`Service`](crate::am::Service) has no thread in simulated time, but is [turned](crate::am::Service::turn); so
 //! clients of [`rpc`](crate::rpc) work there, too. What waits within what runs beside others waits alone.
 
-pub use cutthrough_node::simulated::{Counts, Host, Network, Time, Wire};
+pub use cutthrough_node::simulated::{Counts, Frames, Host, Interrupts, Network, Time, Wire};

@@ -109,8 +109,9 @@ pub struct Config {
     /// Most channels of the endpoint, on this machine and to others together; further peers are refused by name. One
     /// that was closed here is none of them any more. One at least. Default: 4096.
     pub channels: u32,
-    /// The host of a simulated network that the endpoint is on: its addresses of the form `udp:HOST:PORT` are of that
-    /// network, and others are refused. There is such a host only with the feature `simulated`. Default: none.
+    /// The host of a simulated network that the endpoint is on: its addresses of the form `udp:HOST:PORT`, and in
+    /// simulated time `xdp:HOST:PORT`, are of that network, and others are refused. There is such a host only with the
+    /// feature `simulated`. Default: none.
     pub host: Option<crate::simulated::Host>,
 }
 

@@ -3,27 +3,32 @@
 //!
 //! Nothing of an endpoint is another but the socket: what crosses these wires are the datagrams that would cross a
 //! network, sealed if there are keys. So a program that talks to peers can be tested against what networks do, without
-//! a network and without rights.
+//! a network and without rights. An endpoint may have a ring of AF_XDP beside its socket, where time is simulated, too:
+//! its frames cross the wires as they are, and what the kernel does for a ring is done by a `kernel` of its own.
 //!
 //! There are two kinds of time. As a rule time passes by itself, and each side has its thread, as in earnest. On a
 //! thread that has begun a simulated [`Time`] it passes only when that says so: everything runs on that one thread, a
 //! second takes as long as what happens in it, and the same seed gives the same run, datagram by datagram.
 
+pub(crate) mod kernel;
 mod paths;
 mod port;
 mod random;
 pub(crate) mod time;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+pub use self::kernel::{Frames, Interrupts};
 use self::paths::Paths;
 pub(crate) use self::port::Port;
 pub use self::time::Time;
 use crate::clock;
+use crate::raw::Mac;
+use crate::sys::xdp::simulated::{Ends, Loaded};
 
 /// What a wire does to the datagrams that one host sends to another. Chances are of each datagram, from 0 to 1. More
 /// may be added: write what shall be another than the default, and `..Wire::default()`.
@@ -202,6 +207,17 @@ impl Network {
         self.carrier.shared.lock().mend();
     }
 
+    /// What kernels do to rings from now on.
+    pub fn interrupt(&self, interrupts: Interrupts) {
+        self.carrier.shared.lock().interrupt(interrupts);
+    }
+
+    /// What has become of frames at rings so far.
+    #[must_use]
+    pub fn frames(&self) -> Frames {
+        self.carrier.shared.lock().frames()
+    }
+
     /// What has become of datagrams so far.
     #[must_use]
     pub fn counts(&self) -> Counts {
@@ -219,5 +235,21 @@ impl Host {
     /// A socket at a port of this host, 0 is any free one; and what is readable while something has come there.
     pub(crate) fn bind(&self, address: SocketAddr) -> std::io::Result<(Port, OwnedFd)> {
         Port::bind(&self.carrier, self.address, address)
+    }
+
+    /// Bytes of the longest IP datagram that its wires carry.
+    pub(crate) fn mtu(&self) -> u32 {
+        self.carrier.shared.lock().wire((self.address, self.address)).mtu
+    }
+
+    /// What is the kernel's of a ring at the interface of this host.
+    pub(crate) fn kernel(&self, ends: Ends, loaded: Loaded) -> kernel::Handle {
+        kernel::Handle::new(&self.carrier, self.address, ends, loaded)
+    }
+
+    /// The hardware address of the interface of a host.
+    pub(crate) fn mac(address: Ipv4Addr) -> Mac {
+        let [a, b, c, d] = address.octets();
+        [2, 0, a, b, c, d]
     }
 }

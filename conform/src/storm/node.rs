@@ -13,6 +13,8 @@ use cutthrough::{
 
 /// Payloads of a channel that are kept unread at most.
 const KEPT: usize = 8;
+/// Bytes of payloads that come in streams.
+const STREAMED: [usize; 3] = [3000, 8000, 20_000];
 /// Channels that a process opens at most.
 const CHANNELS: usize = 6;
 /// How long a call may take.
@@ -134,6 +136,11 @@ pub struct Node {
     cookies: u64,
     messages: u64,
     bytes: u64,
+    /// Whether channels may end because nobody can say when a ring is not written to any more.
+    pub(super) stalls: bool,
+    /// Whether a ring places what comes: streams come, and runs are posted for them; and whether one is being sent.
+    pub(super) places: bool,
+    streams: bool,
 }
 
 impl fmt::Debug for Node {
@@ -159,6 +166,9 @@ impl Node {
             cookies: 0,
             messages: 0,
             bytes: 0,
+            stalls: false,
+            places: false,
+            streams: false,
         }
     }
 
@@ -218,7 +228,7 @@ impl Node {
             }
             Err(SendError::TooManyRuns) => false,
             Err(SendError::Closed(reason)) => {
-                ended(reason);
+                self.ended(reason);
                 false
             }
             Err(error) => panic!("not sent: {error}"),
@@ -236,7 +246,7 @@ impl Node {
         let word = self.word(channel, if token.is_some() { AIMED } else { LOAD }, len, token);
         let control = word.to_bytes();
         let pages = match self.random.below(3) {
-            0 => self.pages(channel, word),
+            draw if draw == 0 || self.streams => self.pages(channel, word),
             _ => None,
         };
         let cookie = self.random.one_in(3).then(|| {
@@ -313,7 +323,7 @@ impl Node {
             Err(RevokeError::InFlight) => drop(talk.begun.insert(token)),
             // What has come to it is not told yet.
             Err(RevokeError::Refused(_)) => {}
-            Err(RevokeError::Closed(reason)) => ended(reason),
+            Err(RevokeError::Closed(reason)) => self.ended(reason),
             Err(error) => panic!("{error}: this storm does not know of it"),
         }
     }
@@ -330,6 +340,25 @@ impl Node {
         sleeps
     }
 
+    fn post(&mut self, channel: Channel, len: usize, count: u32) {
+        let posted = self.endpoint.post(channel, len, count);
+        if let (Ok(posted), Some(talk)) = (posted, self.talks.get_mut(&channel)) {
+            talk.posted += posted as usize * rest::pages(len);
+        }
+    }
+
+    /// Sends pages alike, one after the other.
+    fn stream(&mut self, channel: Channel) -> Duration {
+        let len = STREAMED[self.random.index(STREAMED.len())];
+        self.streams = true;
+        let many = 1 + self.random.below(6);
+        for _ in 0..many {
+            self.load(channel, len, None);
+        }
+        self.streams = false;
+        Duration::ZERO
+    }
+
     fn do_one_thing(&mut self) -> Duration {
         if self.talks.len() < CHANNELS && self.calling == 0 && !self.others.is_empty() {
             let to = self.random.index(self.others.len());
@@ -344,6 +373,17 @@ impl Node {
             return Duration::ZERO;
         }
         let channel = open[self.random.index(open.len())];
+        if self.places {
+            match self.random.below(4) {
+                0 => return self.stream(channel),
+                1 => {
+                    let len = STREAMED[self.random.index(STREAMED.len())];
+                    self.post(channel, len, 4);
+                    return Duration::ZERO;
+                }
+                _ => {}
+            }
+        }
         match self.random.below(100) {
             0..30 => drop(self.say(channel, SAY, 0, None)),
             30..60 => {
@@ -362,10 +402,7 @@ impl Node {
             83..86 => {
                 let (len, count) = (self.random.length().max(1), 1 + self.random.below(3));
                 let len = len.min(70_000);
-                let posted = self.endpoint.post(channel, len, u32::try_from(count).unwrap_or(1));
-                if let (Ok(posted), Some(talk)) = (posted, self.talks.get_mut(&channel)) {
-                    talk.posted += posted as usize * rest::pages(len);
-                }
+                self.post(channel, len, u32::try_from(count).unwrap_or(1));
             }
             86..95 => self.settle(channel),
             95..97 => return Duration::from_millis(self.random.below(5)),
@@ -387,6 +424,18 @@ impl Node {
             self.endpoint.close(channel);
             self.talks.remove(&channel);
             self.closed.insert(channel);
+        }
+    }
+
+    /// Looks at what has landed and is kept: nobody writes there.
+    ///
+    /// # Panics
+    /// If somebody has.
+    pub fn look(&self) {
+        for (message, word) in self.talks.values().flat_map(|talk| &talk.kept) {
+            if let Payload::Landed(landed) = message.payload() {
+                check(word.seed, &landed.to_vec());
+            }
         }
     }
 
@@ -418,7 +467,7 @@ impl Node {
                 }
                 match self.endpoint.read(&mut message, &mut bytes) {
                     Ok(_) => check(word.seed, &bytes),
-                    Err(cutthrough::ReadError::Closed(reason)) => return ended(reason),
+                    Err(cutthrough::ReadError::Closed(reason)) => return self.ended(reason),
                     // It was whole when a part of it was asked for.
                     Err(cutthrough::ReadError::Nothing) => check(word.seed, &bytes),
                     Err(error) => panic!("{error}: {word:?}"),
@@ -430,6 +479,12 @@ impl Node {
         if self.random.one_in(2) {
             self.endpoint.release(message);
         }
+    }
+
+    /// A channel may end because the peer was killed, or wants it to.
+    fn ended(&self, reason: CloseReason) {
+        let stalls = reason == CloseReason::Stalled && !self.stalls;
+        assert!(!matches!(reason, CloseReason::Breach(_)) && !stalls, "ended: {reason}");
     }
 
     fn come(&mut self, message: Incoming) {
@@ -484,7 +539,7 @@ impl Node {
                 }
             }
             Event::Closed(channel, reason) => {
-                ended(reason);
+                self.ended(reason);
                 let talk = self.talks.remove(&channel).expect("a channel that is open");
                 // Who has called may have given the call up when it was answered; then nothing has come.
                 let missing = reason == CloseReason::Peer && !talk.bye && talk.come > 0;
@@ -512,9 +567,4 @@ impl Node {
             other => panic!("{other:?}: this storm does not know of it"),
         }
     }
-}
-
-/// A channel may end because the peer was killed, or wants it to.
-fn ended(reason: CloseReason) {
-    assert!(!matches!(reason, CloseReason::Breach(_) | CloseReason::Stalled), "ended: {reason}");
 }

@@ -7,13 +7,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cutthrough::simulated::{Network, Time, Wire};
-use cutthrough::{Config, Endpoint, Event, Instant, Keys, SharedKey, now};
+use cutthrough::simulated::{Frames, Network, Time, Wire};
+use cutthrough::{Config, Endpoint, Event, Instant, Keys, Placement, SharedKey, now};
 
 use super::Node;
 use crate::random::Random;
-use crate::worlds::options::Options;
-use crate::worlds::{address, caught, host, mend, spoilt};
+use crate::worlds::options::{Options, Ringed};
+use crate::worlds::{address_by, caught, host, mend, spoilt};
 
 /// The longest time between two looks at a host, in nanoseconds.
 const STEP_NS: u64 = 1_000_000;
@@ -37,6 +37,13 @@ pub struct Summary {
     pub sent: u64,
     /// Datagrams that were lost, damaged, or cut off.
     pub spoilt: u64,
+    /// Frames that have come to rings, that have landed where they belong or have been about to, and on the way of
+    /// which the kernel has stopped.
+    pub came: u64,
+    /// See `came`.
+    pub through: u64,
+    /// See `came`.
+    pub stopped: u64,
     /// A digest of every datagram: equal for equal runs.
     pub digest: u64,
 }
@@ -50,18 +57,21 @@ impl Summary {
         self.deaths += other.deaths;
         self.sent += other.sent;
         self.spoilt += other.spoilt;
+        self.came += other.came;
+        self.through += other.through;
+        self.stopped += other.stopped;
         self.digest = self.digest.rotate_left(7) ^ other.digest;
     }
 }
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { seeds, messages, bytes, deaths, sent, spoilt, digest } = self;
+        let Self { seeds, messages, bytes, deaths, sent, spoilt, came, through, stopped, digest } = self;
         let mib = bytes >> 20;
         write!(
             f,
             "{seeds} storms: {messages} messages, {mib} MiB read, {deaths} deaths, {sent} datagrams ({spoilt} spoilt), \
-             digest {digest:016x}"
+             {came} frames at rings ({through} let through, {stopped} stopped), digest {digest:016x}"
         )
     }
 }
@@ -73,8 +83,21 @@ impl fmt::Display for Summary {
 pub fn world(seed: u64) -> Result<Summary, String> {
     let mut random = Random(seed);
     let options = Options::draw(&mut random);
-    let run = || World::new(seed, options, random, Time::begin(seed)).run();
+    let run = || World::new(seed, options, None, random, Time::begin(seed)).run();
     caught(run).map_err(|what| format!("seed {seed} ({options}): {what}"))
+}
+
+/// The same where each host has a ring of AF_XDP, most of which place payloads where they belong, and kernels that stop
+/// wherever they may. What has landed and was handed over is looked at again and again.
+///
+/// # Errors
+/// As of [`world`].
+pub fn ringed(seed: u64) -> Result<Summary, String> {
+    let mut random = Random(seed ^ 0x7165);
+    let options = Options::draw(&mut random);
+    let ringed = Ringed::draw(&mut random);
+    let run = || World::new(seed, options, Some(ringed), random, Time::begin(seed)).run();
+    caught(run).map_err(|what| format!("seed {seed} ({options}; {ringed:?}): {what}"))
 }
 
 /// A host: who is there, what it has not heard yet, and until when it does nothing.
@@ -88,6 +111,7 @@ struct Place {
 
 struct World {
     options: Options,
+    ringed: Option<Ringed>,
     config: Config,
     random: Random,
     network: Network,
@@ -99,8 +123,9 @@ struct World {
 }
 
 impl World {
-    fn new(seed: u64, options: Options, random: Random, time: Time) -> Self {
+    fn new(seed: u64, options: Options, ringed: Option<Ringed>, random: Random, time: Time) -> Self {
         let network = Network::new(seed, options.wire);
+        ringed.iter().for_each(|ringed| network.interrupt(ringed.interrupts));
         let places: Rc<Vec<RefCell<Place>>> = Rc::new((0..options.hosts).map(|_| RefCell::default()).collect());
         let others = Rc::clone(&places);
         time.beside(move || {
@@ -120,13 +145,14 @@ impl World {
             slots: options.slots,
             // Whatever is sent has room.
             pool_bytes: 8 << 20,
-            landing_bytes: 32 << 20,
+            landing_bytes: ringed.map_or(32 << 20, |ringed| ringed.landing_bytes),
             staging_bytes: options.staging_bytes,
             silence: options.silence,
             ..Config::default()
         };
         let mut world = Self {
             options,
+            ringed,
             config,
             random,
             network,
@@ -140,11 +166,16 @@ impl World {
     }
 
     fn start(&mut self, index: usize) {
-        let config = Config { host: Some(self.network.host(host(index))), ..self.config.clone() };
+        let copies = self.ringed.is_some() && self.random.below(4) == 0;
+        let placement = if copies { Placement::Copy } else { Placement::HeaderCut };
+        let config = Config { host: Some(self.network.host(host(index))), placement, ..self.config.clone() };
         let mut endpoint = Endpoint::open(config).expect("an endpoint");
+        let address = |index| address_by(if self.ringed.is_some() { "xdp" } else { "udp" }, index);
         endpoint.listen(&address(index)).expect("a free port");
         let others = (0..self.places.len()).filter(|other| *other != index).map(address).collect();
-        let node = Node::new(endpoint, Random(self.random.draw()), others);
+        let mut node = Node::new(endpoint, Random(self.random.draw()), others);
+        node.places = self.ringed.is_some();
+        node.stalls = self.ringed.is_some_and(|ringed| ringed.interrupts.refuses);
         *self.places[index].borrow_mut() = Place { node: Some(node), ..Place::default() };
     }
 
@@ -173,6 +204,8 @@ impl World {
         let counts = self.network.counts();
         self.summary.sent = counts.sent;
         self.summary.spoilt = spoilt(&counts);
+        let Frames { came, through, stopped, .. } = self.network.frames();
+        (self.summary.came, self.summary.through, self.summary.stopped) = (came, through, stopped);
         self.summary.digest = counts.digest;
         Ok(self.summary)
     }
@@ -210,6 +243,9 @@ impl World {
             }
             let mut place = self.places[index].borrow_mut();
             let Place { node: Some(node), unheard, paused, .. } = &mut *place else { continue };
+            if self.ringed.is_some() && self.random.below(8) == 0 {
+                node.look();
+            }
             for _ in 0..if *paused > at { 0 } else { 64 } {
                 let Some(event) = unheard.pop_front().or_else(|| node.poll()) else { break };
                 node.hear(event);

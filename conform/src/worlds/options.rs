@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use cutthrough::simulated::Wire;
+use cutthrough::simulated::{Interrupts, Wire};
 
 use crate::random::Random;
 
@@ -71,6 +71,30 @@ impl Options {
             faults: pick(random, [0, 20, 60, 150]),
             pause: us(pick(random, [50, 500, 5000, 50_000])),
         }
+    }
+}
+
+/// What is drawn for a world with rings.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ringed {
+    pub(crate) interrupts: Interrupts,
+    pub(crate) landing_bytes: u64,
+}
+
+impl Ringed {
+    pub(crate) fn draw(random: &mut Random) -> Self {
+        // Up to 20 us are waited for, and after a second the ring is given up.
+        let stops =
+            [(0.0, 0), (0.1, 5), (0.5, 5), (0.01, 30), (0.1, 30), (0.1, 200), (0.02, 3000), (0.0005, 3_000_000)];
+        let (stops, us) = pick(random, stops);
+        let interrupts = Interrupts {
+            elsewhere: pick(random, [0.0, 0.0, 0.01, 0.2]),
+            stops,
+            stop: Duration::from_micros(us),
+            strays: pick(random, [0.0, 0.0, 0.05]),
+            refuses: random.below(4) == 0,
+        };
+        Self { interrupts, landing_bytes: pick(random, [4 << 20, 8 << 20, 32 << 20]) }
     }
 }
 

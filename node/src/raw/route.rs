@@ -81,6 +81,9 @@ pub(crate) struct Route {
 #[derive(Debug)]
 pub(crate) struct Routes {
     netlink: Netlink,
+    /// The host of a network that is not there, whose ways these are.
+    #[cfg(feature = "simulated")]
+    host: Option<crate::simulated::Host>,
 }
 
 // Kinds of requests and attributes: rtnetlink(7).
@@ -117,7 +120,26 @@ impl Routes {
     /// # Errors
     /// As the kernel says.
     pub(crate) fn open() -> io::Result<Self> {
-        Ok(Self { netlink: Netlink::open()? })
+        Ok(Self {
+            netlink: Netlink::open()?,
+            #[cfg(feature = "simulated")]
+            host: None,
+        })
+    }
+
+    /// Of a host that is not there. All others are its neighbours.
+    ///
+    /// # Errors
+    /// As the kernel says.
+    #[cfg(feature = "simulated")]
+    pub(crate) fn simulated(host: &crate::simulated::Host) -> io::Result<Self> {
+        Ok(Self { host: Some(host.clone()), ..Self::open()? })
+    }
+
+    /// The host that is not there whose ways these are, if there is one.
+    #[cfg(feature = "simulated")]
+    pub(crate) const fn host(&self) -> Option<&crate::simulated::Host> {
+        self.host.as_ref()
     }
 
     /// The way to `to`, from `from` if that is given.
@@ -145,6 +167,10 @@ impl Routes {
     /// # Errors
     /// [`RouteError`]; [`RouteError::NotOurs`] if no interface has it.
     pub(crate) fn home(&mut self, local: Ipv4Addr) -> Result<Interface, RouteError> {
+        #[cfg(feature = "simulated")]
+        if let Some(host) = &self.host {
+            return Ok(Interface::simulated(host, local));
+        }
         let mut fixed = [0; ROUTE_BYTES];
         fixed[..2].copy_from_slice(&[INET, 32]);
         fixed[8..12].copy_from_slice(&FIB_MATCH.to_ne_bytes());
@@ -169,6 +195,12 @@ impl Routes {
     /// # Errors
     /// [`RouteError`].
     pub(crate) fn hop(&mut self, local: SocketAddrV4, remote: SocketAddrV4) -> Result<(Interface, Hop), RouteError> {
+        #[cfg(feature = "simulated")]
+        if let Some(host) = &self.host {
+            let (interface, mac) = (Interface::simulated(host, *local.ip()), crate::simulated::Host::mac(*remote.ip()));
+            let hop = Hop::new((local, interface.mac), (remote, mac), interface.index, clock::now());
+            return Ok((interface, hop));
+        }
         let Route { interface, source, next } = self.route(Some(*local.ip()), *remote.ip())?;
         let mac = self.neighbour(&interface, next)?;
         let local = SocketAddrV4::new(source, local.port());
@@ -238,6 +270,13 @@ impl Found {
 }
 
 impl Interface {
+    /// That of a host that is not there.
+    #[cfg(feature = "simulated")]
+    fn simulated(host: &crate::simulated::Host, address: Ipv4Addr) -> Self {
+        let crate::sys::xdp::Interface { index, name, mtu, .. } = crate::sys::xdp::Interface::simulated(host);
+        Self { index, name, mac: crate::simulated::Host::mac(address), mtu }
+    }
+
     fn read(answer: &Answer<'_>, to: Ipv4Addr) -> Result<Self, RouteError> {
         let attribute = |kind| answer.attribute(LINK_BYTES, kind).ok_or(RouteError::Strange(to));
         let name = attribute(LINK_NAME)?.split(|byte| *byte == 0).next().unwrap_or_default();

@@ -32,6 +32,8 @@ pub mod lease;
 mod pages;
 mod plan;
 pub mod raw;
+#[cfg(feature = "simulated")]
+mod simulated;
 pub mod stream;
 
 pub use cutthrough_engine::place_ring as place;

@@ -3,9 +3,12 @@
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex};
 
+use super::kernel::{Frames, Interrupts, Kernel, lock};
 use super::random::{Random, mix};
 use super::{Counts, Wire};
+use crate::raw::envelope;
 
 /// Bytes of headers in front of what a datagram carries.
 const HEADERS: (usize, usize) = (28, 48);
@@ -20,6 +23,8 @@ pub(super) struct Datagram {
     pub(super) from: SocketAddr,
     pub(super) to: SocketAddr,
     pub(super) bytes: Vec<u8>,
+    /// Whether a ring has sent it: then its bytes are the whole frame.
+    pub(super) framed: bool,
 }
 
 /// What has come to a socket.
@@ -68,6 +73,10 @@ pub(super) struct Paths {
     places: HashMap<SocketAddr, usize>,
     counts: Counts,
     over: bool,
+    /// What kernels do for the rings of hosts, and to them; and what has become of frames at rings that are gone.
+    kernels: BTreeMap<IpAddr, Arc<Mutex<Kernel>>>,
+    interrupts: Interrupts,
+    frames: Frames,
 }
 
 impl Paths {
@@ -85,6 +94,9 @@ impl Paths {
             places: HashMap::new(),
             counts: Counts::default(),
             over: false,
+            kernels: BTreeMap::new(),
+            interrupts: Interrupts::default(),
+            frames: Frames::default(),
         }
     }
 
@@ -170,8 +182,28 @@ impl Paths {
     pub(super) fn send<'a>(
         &mut self,
         now: u64,
+        path: (SocketAddr, SocketAddr),
+        datagrams: impl Iterator<Item = &'a [u8]>,
+    ) {
+        self.leave(now, path, datagrams, false);
+    }
+
+    /// Lets frames leave that a ring sends by one call.
+    pub(super) fn send_frames<'a>(
+        &mut self,
+        now: u64,
+        path: (SocketAddr, SocketAddr),
+        frames: impl Iterator<Item = &'a [u8]>,
+    ) {
+        self.leave(now, path, frames, true);
+    }
+
+    fn leave<'a>(
+        &mut self,
+        now: u64,
         (from, to): (SocketAddr, SocketAddr),
         datagrams: impl Iterator<Item = &'a [u8]>,
+        framed: bool,
     ) {
         let path = (from.ip(), to.ip());
         let wire = self.wire(path);
@@ -201,7 +233,7 @@ impl Paths {
                 let mut bytes = bytes.to_vec();
                 self.damage(&wire, &mut bytes);
                 self.number += 1;
-                self.flying.insert((arrives, self.number), Datagram { from, to, bytes });
+                self.flying.insert((arrives, self.number), Datagram { from, to, bytes, framed });
             }
         }
     }
@@ -228,24 +260,86 @@ impl Paths {
     pub(super) fn carry(&mut self, now: u64) {
         while let Some(entry) = self.flying.first_entry().filter(|entry| entry.key().0 <= now) {
             let ((at, _), datagram) = entry.remove_entry();
-            let place = self.places.get(&datagram.to).copied();
-            let Some(socket) = place.and_then(|place| self.sockets[place].as_mut()) else {
-                self.counts.nobody += 1;
-                continue;
-            };
-            if socket.taken + datagram.bytes.len() + AROUND > SOCKET_BYTES {
-                self.counts.overrun += 1;
-                socket.overrun = socket.overrun.wrapping_add(1);
+            if datagram.framed {
+                match self.kernels.get(&datagram.to.ip()) {
+                    Some(kernel) => {
+                        self.counts.arrived += 1;
+                        self.counts.digest = digest(self.counts.digest, at, &datagram);
+                        lock(kernel).comes(datagram.bytes);
+                    }
+                    None => self.bring_framed(at, datagram.bytes),
+                }
                 continue;
             }
-            self.counts.arrived += 1;
-            self.counts.digest = digest(self.counts.digest, at, &datagram);
-            socket.taken += datagram.bytes.len() + AROUND;
-            socket.queue.push_back(datagram);
-            if !std::mem::replace(&mut socket.rung, true) {
-                let _ = rustix::io::write(&socket.bell, &1_u64.to_ne_bytes());
-            }
+            self.bring(at, datagram);
         }
+        let kernels: Vec<_> = self.kernels.values().cloned().collect();
+        for kernel in kernels {
+            let passed = lock(&kernel).passed();
+            passed.into_iter().for_each(|frame| self.bring_framed(now, frame));
+        }
+    }
+
+    /// Brings what the kernel's stack takes out of a frame to its socket.
+    fn bring_framed(&mut self, at: u64, mut frame: Vec<u8>) {
+        let Some((from, to, body)) = envelope::parse(&mut frame) else { return };
+        self.bring(at, Datagram { from: from.into(), to: to.into(), bytes: body.to_vec(), framed: false });
+    }
+
+    fn bring(&mut self, at: u64, datagram: Datagram) {
+        let place = self.places.get(&datagram.to).copied();
+        let Some(socket) = place.and_then(|place| self.sockets[place].as_mut()) else {
+            self.counts.nobody += 1;
+            return;
+        };
+        if socket.taken + datagram.bytes.len() + AROUND > SOCKET_BYTES {
+            self.counts.overrun += 1;
+            socket.overrun = socket.overrun.wrapping_add(1);
+            return;
+        }
+        self.counts.arrived += 1;
+        self.counts.digest = digest(self.counts.digest, at, &datagram);
+        socket.taken += datagram.bytes.len() + AROUND;
+        socket.queue.push_back(datagram);
+        if !std::mem::replace(&mut socket.rung, true) {
+            let _ = rustix::io::write(&socket.bell, &1_u64.to_ne_bytes());
+        }
+    }
+}
+
+/// What concerns rings.
+impl Paths {
+    /// A number that looks random.
+    pub(super) const fn draw(&mut self) -> u64 {
+        self.random.next()
+    }
+
+    /// A ring is at the interface of this host from now on.
+    pub(super) fn plug(&mut self, host: IpAddr, kernel: Arc<Mutex<Kernel>>) {
+        self.kernels.insert(host, kernel);
+    }
+
+    /// That one is gone.
+    pub(super) fn pull(&mut self, host: IpAddr, kernel: &Arc<Mutex<Kernel>>) {
+        self.frames.add(lock(kernel).frames());
+        if self.kernels.get(&host).is_some_and(|there| Arc::ptr_eq(there, kernel)) {
+            self.kernels.remove(&host);
+        }
+    }
+
+    pub(super) const fn interrupts(&self) -> Interrupts {
+        self.interrupts
+    }
+
+    pub(super) fn interrupt(&mut self, interrupts: Interrupts) {
+        self.interrupts = interrupts;
+        self.kernels.values().for_each(|kernel| lock(kernel).interrupt(interrupts));
+    }
+
+    pub(super) fn frames(&self) -> Frames {
+        let mut all = self.frames;
+        self.kernels.values().for_each(|kernel| all.add(lock(kernel).frames()));
+        all
     }
 }
 

@@ -160,4 +160,6 @@ fn pass(most: u64, beside: bool) {
         governed.now
     });
     paths.iter_mut().for_each(|paths| paths.carry(now));
+    drop(paths);
+    super::kernel::work();
 }

@@ -171,8 +171,9 @@ impl Shared {
 fn bind(config: &Config, ways: Ways, address: SocketAddr) -> Result<Datagrams, UdpAddressError> {
     #[cfg(feature = "simulated")]
     if let Some(host) = &config.host {
-        if ways != Ways::Udp {
-            let why = "a simulated network has no rings; use udp:".into();
+        let rings = ways == Ways::Xdp && clock::is_simulated() && address.is_ipv4();
+        if ways != Ways::Udp && !rings {
+            let why = "a simulated network has no such rings; use udp:, or xdp: in simulated time".into();
             return Err(UdpAddressError::Way { scheme: ways.scheme(), why });
         }
         return Datagrams::simulated(host, address).map_err(|error| UdpAddressError::Socket { address, error });

@@ -42,6 +42,7 @@ mod lane;
 mod lots;
 pub(super) mod pools;
 pub(super) mod reopen;
+mod simulated;
 
 use self::lane::Lane;
 pub(super) use self::lane::Unsent;
@@ -181,9 +182,9 @@ pub(crate) fn source(to: Ipv4Addr, ways: Ways) -> Result<Ipv4Addr, UdpAddressErr
 
 /// An endpoint's own address, the kernel's word on ways, and the interface that has the address; or why no ring can be
 /// there.
-fn home(local: SocketAddr) -> Result<(SocketAddrV4, Routes, Interface), String> {
+fn home(local: SocketAddr, config: &Config) -> Result<(SocketAddrV4, Routes, Interface), String> {
     let SocketAddr::V4(local) = local else { return Err("rings carry IPv4 only, so far".into()) };
-    let mut routes = Routes::open().map_err(|error| system(*local.ip(), &error).to_string())?;
+    let mut routes = simulated::routes(config).map_err(|error| system(*local.ip(), &error).to_string())?;
     let interface = routes.home(*local.ip()).map_err(|error| error.to_string())?;
     Ok((local, routes, interface))
 }
@@ -207,7 +208,7 @@ impl Lanes {
             return Ok(Beside::Nothing(Vec::new()));
         }
         let declined = |why: String| UdpAddressError::Way { scheme: ways.scheme(), why };
-        let (local, routes, interface) = match home(local) {
+        let (local, routes, interface) = match home(local, config) {
             Ok(found) => found,
             Err(why) if ways == Ways::All => {
                 let offer = |adapter| Offer { adapter, declined: Some(why.clone()), copies: None };
@@ -216,7 +217,10 @@ impl Lanes {
             Err(why) => return Err(declined(why)),
         };
         let page_bytes = u64::from(config.page_size.bytes());
-        let copies = why_copies(ways, passed.is_some(), page_bytes, can_wait);
+        let simulated = config.is_simulated();
+        let copies = why_copies(ways, passed.is_some(), page_bytes, || simulated || can_wait());
+        // Nobody opens another ring while time stands still.
+        let copies = copies.or((simulated && config.placement == Placement::Auto).then_some("it is simulated"));
         let watch = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|errno| declined(errno.to_string()))?;
         let mut lanes = Self {
             ways,
@@ -233,7 +237,7 @@ impl Lanes {
             watch,
             tells: true,
             sockets,
-            mends: passed.is_none(),
+            mends: passed.is_none() && !simulated,
             checks_at: Instant::default(),
             due: Arc::clone(due),
             lanes: Vec::new(),
@@ -289,10 +293,14 @@ impl Lanes {
 
     /// Opens a ring that has payloads land where they belong.
     fn open_placing(&mut self) -> Result<(), String> {
-        let opened = crate::sys::xdp::Interface::numbered(self.interface.index).and_then(|interface| {
-            let open = |pages| XdpRing::open_placing(&interface, self.local, self.at.0, self.at.1, pages);
-            self.pool_size.open(Lots::bytes_for(self.lot_bytes), open)
-        });
+        let bytes = Lots::bytes_for(self.lot_bytes);
+        let opened = match self.open_simulated(true, bytes) {
+            Some(opened) => opened,
+            None => crate::sys::xdp::Interface::numbered(self.interface.index).and_then(|interface| {
+                let open = |pages| XdpRing::open_placing(&interface, self.local, self.at.0, self.at.1, pages);
+                self.pool_size.open(bytes, open)
+            }),
+        };
         let opened = opened.map(|mut ring| {
             self.lots = Some(Lots::of(&mut ring, self.lot_bytes));
             Box::new(ring) as _
@@ -332,6 +340,10 @@ impl Lanes {
 
     /// Opens a ring from which payloads are copied.
     fn open_plain(&mut self, adapter: Adapter) -> Result<(), String> {
+        if let Some(opened) = self.open_simulated(false, 0) {
+            let opened = opened.map(|ring| Box::new(ring) as _).map_err(|error| error.to_string());
+            return self.keep(adapter, opened);
+        }
         let sockets = reopen::again(&self.sockets).map_err(|error| error.to_string())?;
         let opened = plain_ring(adapter, sockets, self.local, &self.interface, (self.at, self.pool_size), PATIENCE);
         self.keep(adapter, opened)

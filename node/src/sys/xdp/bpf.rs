@@ -335,12 +335,33 @@ impl SharedMemory {
         let mut create = MapCreate { kind: MAP_ARRAY, key_bytes: 4, value_bytes, entries: 1, flags: MAPPABLE };
         // SAFETY: the command reads no more than these five numbers, and makes a map.
         let file = unsafe { make(MAP_CREATE, &mut create) }.map_err(refused)?;
+        Self::map(file, bytes).map_err(refused)
+    }
+
+    fn map(file: OwnedFd, bytes: usize) -> Result<Self, Errno> {
         let bytes = bytes.next_multiple_of(4096);
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a fresh mapping at an address of the kernel's choice; a map of this size has whole pages.
-        let base = unsafe { mmap(std::ptr::null_mut(), bytes, protection, MapFlags::SHARED, &file, 0) };
-        let base = NonNull::new(base.map_err(refused)?.cast()).ok_or(refused(Errno::NOMEM))?;
+        let base = unsafe { mmap(std::ptr::null_mut(), bytes, protection, MapFlags::SHARED, &file, 0) }?;
+        let base = NonNull::new(base.cast()).ok_or(Errno::NOMEM)?;
         Ok(Self { file, base, bytes })
+    }
+
+    /// A memory file of so many bytes or more in place of a map.
+    ///
+    /// # Errors
+    /// [`XdpError`]: no memory.
+    #[cfg(feature = "simulated")]
+    pub(super) fn over(file: OwnedFd, bytes: usize) -> Result<Self, XdpError> {
+        Self::map(file, bytes).map_err(|errno| XdpError::Refused { what: "a simulated map", errno })
+    }
+
+    /// All of it, as the program has it that is run on it now.
+    #[cfg(feature = "simulated")]
+    pub(super) fn all(&mut self) -> &mut [u8] {
+        // SAFETY: inside of the mapping, which is the program's own: the endpoint has another one of the same file, on
+        // the same thread, which is not in any call of its own meanwhile.
+        unsafe { std::slice::from_raw_parts_mut(self.base.cast::<u8>().as_ptr(), self.bytes) }
     }
 
     /// The 64 bits at `offset`.
@@ -383,6 +404,8 @@ impl SharedMemory {
     }
 
     fn index(&self, offset: u64, width: usize) -> usize {
+        #[cfg(feature = "simulated")]
+        crate::simulated::kernel::meanwhile();
         // The memory is whole pages: a place that is aligned and begins inside ends inside.
         let index = usize::try_from(offset).ok().filter(|at| at.is_multiple_of(width) && *at < self.bytes);
         index.expect("an aligned offset inside of the memory") / width

@@ -105,6 +105,13 @@ impl Interface {
         Self { index: 0, namespace: None, name, mtu: 1500, queues: 1, is_virtual: true, passes_down: false }
     }
 
+    /// That of a host that is not there.
+    #[cfg(feature = "simulated")]
+    pub(crate) fn simulated(host: &crate::simulated::Host) -> Self {
+        let (name, mtu) = ("simulated".into(), host.mtu());
+        Self { index: 1, namespace: None, name, mtu, queues: 1, is_virtual: true, passes_down: false }
+    }
+
     /// Whether frames reach a ring at this interface whose program runs in this mode.
     pub(super) fn check(&self, mode: Mode) -> Result<(), XdpError> {
         if self.passes_down && mode != Mode::Generic {

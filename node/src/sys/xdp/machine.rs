@@ -42,6 +42,7 @@ pub(super) struct Machine<'a> {
 ///
 /// # Panics
 /// If it lies outside.
+#[cfg(any(test, feature = "fuzz"))]
 #[must_use]
 pub fn word(memory: &[u8], place: u64) -> u32 {
     let at = usize::try_from(place).unwrap();
@@ -52,6 +53,7 @@ pub fn word(memory: &[u8], place: u64) -> u32 {
 ///
 /// # Panics
 /// If it lies outside.
+#[cfg(any(test, feature = "fuzz"))]
 pub fn set_word(memory: &mut [u8], place: u64, word: u32) {
     let at = usize::try_from(place).unwrap();
     memory[at..at + 4].copy_from_slice(&word.to_le_bytes());
@@ -64,25 +66,29 @@ impl Machine<'_> {
     /// Where these bytes lie: in the frame (not to be written), the context (neither), or the shared memory.
     fn read(&self, address: u64, bytes: usize) -> u64 {
         let mut value = [0; 8];
-        let within = |base: u64, all: &[u8]| {
+        let mut within = |base: u64, all: &[u8]| {
             let at = usize::try_from(address.checked_sub(base)?).ok()?;
-            all.get(at..at + bytes).map(<[u8]>::to_vec)
+            let found = all.get(at..at + bytes)?;
+            value[..bytes].copy_from_slice(found);
+            Some(())
         };
-        let context = [
+        let words = [
             u32::try_from(FRAME).unwrap() + u32::try_from(self.cut).unwrap(),
             u32::try_from(FRAME).unwrap() + u32::try_from(self.linear.len()).unwrap(),
             0,
             1,
             self.queue,
         ];
-        let context: Vec<u8> = context.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let mut context = [0; 20];
+        for (place, word) in context.as_chunks_mut::<4>().0.iter_mut().zip(words) {
+            *place = word.to_le_bytes();
+        }
         let found = match address {
             SHARED.. => within(SHARED, self.memory),
             FRAME.. => within(FRAME, self.linear).filter(|_| address >= FRAME + self.cut as u64),
             _ => within(CONTEXT, &context).filter(|_| bytes == 4 && address.is_multiple_of(4)),
         };
-        let found = found.unwrap_or_else(|| panic!("{bytes} bytes read out of bounds at {address:#x}"));
-        value[..bytes].copy_from_slice(&found);
+        found.unwrap_or_else(|| panic!("{bytes} bytes read out of bounds at {address:#x}"));
         u64::from_le_bytes(value)
     }
 

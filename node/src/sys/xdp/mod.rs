@@ -21,7 +21,7 @@ mod fragments_tests;
 pub mod fuzz;
 pub mod interface;
 pub mod loss;
-#[cfg(any(test, feature = "fuzz"))]
+#[cfg(any(test, feature = "fuzz", feature = "simulated"))]
 mod machine;
 pub mod placing;
 #[cfg(test)]
@@ -32,6 +32,8 @@ pub mod program;
 #[cfg(test)]
 mod program_tests;
 pub mod ring;
+#[cfg(feature = "simulated")]
+pub(crate) mod simulated;
 pub mod socket;
 #[cfg(test)]
 mod tests;

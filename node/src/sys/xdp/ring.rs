@@ -80,11 +80,15 @@ impl<const WORDS: usize> Shared<WORDS> {
     }
 
     fn producer(&self) -> &AtomicU32 {
+        #[cfg(feature = "simulated")]
+        crate::simulated::kernel::meanwhile();
         // SAFETY: inside of the mapping, which lives as long as we do; any bytes are a number.
         unsafe { self.producer.as_ref() }
     }
 
     fn consumer(&self) -> &AtomicU32 {
+        #[cfg(feature = "simulated")]
+        crate::simulated::kernel::meanwhile();
         // SAFETY: as in `producer`.
         unsafe { self.consumer.as_ref() }
     }

@@ -163,7 +163,7 @@ pub struct Descriptor {
 
 impl Descriptor {
     /// Takes an entry of a ring apart. Unaligned places have what has been added to them in the top 16 bits.
-    fn from_entry([place, rest]: [u64; 2], unaligned: bool) -> Self {
+    pub(super) fn from_entry([place, rest]: [u64; 2], unaligned: bool) -> Self {
         const LOW: u64 = (1 << 48) - 1;
         let at = if unaligned { (place & LOW) + (place >> 48) } else { place };
         let [a, b, c, d, e, f, g, h] = rest.to_ne_bytes();
@@ -171,7 +171,7 @@ impl Descriptor {
         Self { at, bytes: u32::from_ne_bytes([a, b, c, d]), more: options & libc::XDP_PKT_CONTD != 0 }
     }
 
-    fn to_entry(self) -> [u64; 2] {
+    pub(super) fn to_entry(self) -> [u64; 2] {
         let [a, b, c, d] = self.bytes.to_ne_bytes();
         let [e, f, g, h] = if self.more { libc::XDP_PKT_CONTD } else { 0 }.to_ne_bytes();
         [self.at, u64::from_ne_bytes([a, b, c, d, e, f, g, h])]
@@ -199,6 +199,9 @@ pub struct Xsk {
     send: Producer<2>,
     /// Whether the kernel has left something in the send ring when it was told of it last.
     leaves: bool,
+    /// What stands for the kernel on a network that is not there.
+    #[cfg(feature = "simulated")]
+    kernel: Option<crate::simulated::kernel::Handle>,
 }
 
 impl Xsk {
@@ -274,7 +277,18 @@ impl Xsk {
         let completed = Consumer::map("completion", &fd, completed, at.cr, entries).map_err(refused)?;
         let received = Consumer::map("receive", &fd, received, at.rx, entries).map_err(refused)?;
         let send = Producer::map("send", &fd, send, at.tx, entries).map_err(refused)?;
-        Ok(Self { fd, settings, bytes: memory.bytes, fill, completed, received, send, leaves: false })
+        Ok(Self {
+            fd,
+            settings,
+            bytes: memory.bytes,
+            fill,
+            completed,
+            received,
+            send,
+            leaves: false,
+            #[cfg(feature = "simulated")]
+            kernel: None,
+        })
     }
 
     /// A socket with its rings, not yet bound.
@@ -455,12 +469,7 @@ impl Xsk {
         self.send.publish();
         let mut before = self.send.pending()?;
         while before > 0 && self.send.wants_wakeup() {
-            // SAFETY: no memory is named; the kernel reads the ring.
-            let sent = unsafe {
-                let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-                libc::sendto(self.fd.as_raw_fd(), std::ptr::null(), 0, flags, std::ptr::null(), 0)
-            };
-            if sent < 0 {
+            if self.call() < 0 {
                 match Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO) {
                     // It sends a few at a time, or has no room for more now.
                     Errno::AGAIN | Errno::NOBUFS | Errno::BUSY | Errno::INTR => {}
@@ -475,6 +484,18 @@ impl Xsk {
         }
         self.leaves = before > 0;
         Ok(())
+    }
+
+    /// Has the kernel look at the send ring: what it returns, less than 0 if it says why not.
+    fn call(&self) -> isize {
+        #[cfg(feature = "simulated")]
+        if let Some(kernel) = &self.kernel {
+            kernel.sends();
+            return 0;
+        }
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        // SAFETY: no memory is named; the kernel reads the ring.
+        unsafe { libc::sendto(self.fd.as_raw_fd(), std::ptr::null(), 0, flags, std::ptr::null(), 0) }
     }
 
     /// Whether the last kick has left something in the ring, with which the kernel may go on at the next one only.
@@ -518,6 +539,19 @@ impl Xsk {
                 invalid: counted.rx_invalid_descs + counted.tx_invalid_descs,
             },
         )
+    }
+}
+
+#[cfg(feature = "simulated")]
+impl Xsk {
+    /// `bell` is readable when frames have come: its rings are in another file.
+    pub(super) fn called_by(self, bell: OwnedFd) -> Self {
+        Self { fd: bell, ..self }
+    }
+
+    /// This stands for the kernel.
+    pub(crate) fn at(self, kernel: crate::simulated::kernel::Handle) -> Self {
+        Self { kernel: Some(kernel), ..self }
     }
 }
 
