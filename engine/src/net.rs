@@ -153,8 +153,9 @@ pub struct Net<M: Memory> {
     worth: Option<Worth>,
     /// How often anything has come that brings messages on.
     strides: u64,
-    /// By which way frames come.
+    /// By which way frames come, and how often they were copied before.
     by: u8,
+    before: u32,
     /// How payloads are placed that come by a ring.
     pub placing: Placing,
     /// First numbers of every channel.
@@ -214,6 +215,7 @@ impl<M: Memory> Net<M> {
             worth: None,
             strides: 0,
             by: 0,
+            before: 0,
             placing: Placing::default(),
             begin: 0,
             turns: Turns::new(),
@@ -415,7 +417,7 @@ impl<M: Memory> Net<M> {
         self.heed(index);
         let Some(State::Open(channel)) = self.seats.get_mut(index).map(|seat| &mut seat.state) else { return None };
         let (was_confirmed, strides, opened) = (channel.confirmed, channel.strides, self.tally.opened());
-        (channel.inbox.by, channel.inbox.choice) = (self.by, self.placing.now());
+        (channel.inbox.by, channel.inbox.before, channel.inbox.choice) = (self.by, self.before, self.placing.now());
         #[cfg(feature = "planted")]
         channel.inbox.plant(self.planted);
         let taken = receive(channel, &mut self.memory, looked, &mut self.tally);

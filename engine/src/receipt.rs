@@ -125,7 +125,8 @@ impl Placement {
 pub struct Receipt {
     /// How the payload travelled.
     pub path: Path,
-    /// How often each payload byte was copied on its way, both sides together.
+    /// How often a payload byte was copied on its way, at most, both sides together. Over a network each side counts
+    /// its own: 2 at a receiver where parts came before their place was known, or had landed in another one.
     pub copies: u32,
     /// How many processors took part in moving the payload.
     pub movers: u32,

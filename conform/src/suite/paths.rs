@@ -28,7 +28,8 @@ fn expect(receipt: &Receipt, path: Path, copies: u32, len: usize) {
 fn expect_came(receipt: &Receipt, path: Path, copies: u32, len: usize) {
     expect(receipt, path, copies, len);
     if receipt.path == Path::Wire {
-        assert_eq!((receipt.copies == 0, receipt.copies <= 1), (receipt.placed == receipt.bytes, true), "{receipt:?}");
+        // Once, or more often where parts came that nobody knew a place for, or that landed in another one.
+        assert_eq!(receipt.copies == 0, receipt.placed == receipt.bytes, "{receipt:?}");
     }
 }
 

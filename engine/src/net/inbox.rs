@@ -154,8 +154,9 @@ pub(super) struct Inbox<P> {
     pub(super) came: Instant,
     /// When all channels were looked at, at the last time that this one was found to be active, or became so since.
     active: Option<Instant>,
-    /// By which way the frame comes that is taken in.
+    /// By which way the frame comes that is taken in, and how often it was copied before.
     pub(super) by: u8,
+    pub(super) before: u32,
     /// How payloads are placed that begin now, and those that have come whole since somebody has asked.
     pub(super) choice: Choice,
     pub(super) whole: Vec<Story>,
@@ -211,6 +212,7 @@ impl<P: Place> Inbox<P> {
             came: Instant::default(),
             active: None,
             by: 0,
+            before: 0,
             choice: Choice::default(),
             whole: Vec::new(),
             full: 0,
@@ -312,6 +314,8 @@ impl<P: Place> Inbox<P> {
                 last: 0,
                 granted: 0,
                 copied: 0,
+                times: 0,
+                laid: 0,
                 frames: 0,
                 way: 0,
                 choice,
@@ -420,8 +424,8 @@ impl<P: Place> Inbox<P> {
             if let Target::Aside(aside) = &mut arrival.target {
                 for (begin, end) in arrival.have.iter() {
                     copy_in(&mut place, begin as usize, aside.get(begin as usize, end as usize));
-                    arrival.copied += end - begin;
                 }
+                arrival.brought(arrival.have.bytes());
             }
             freed = arrival.target.redirect(Target::Place(place));
         } else if arrival.refused.is_some() {
@@ -450,7 +454,7 @@ impl<P: Place> Inbox<P> {
     ) -> Result<bool, Breach> {
         self.bounds(number, 1)?;
         let end = offset.checked_add(bytes.len()).filter(|end| u64::from(*end) <= PAYLOAD_MAX).ok_or(Breach::Length)?;
-        let (aside_now, aside_max, by) = (self.books.lies, self.early_max(), self.by);
+        let (aside_now, aside_max, by, was) = (self.books.lies, self.early_max(), self.by, self.before);
         let Some(arrival) = self.arrival(number, now) else { return Ok(true) };
         match &arrival.opening {
             Some(opening) if end > opening.payload || end > arrival.granted => return Err(Breach::Length),
@@ -494,7 +498,7 @@ impl<P: Place> Inbox<P> {
         let opens_full = offset == 0 && arrival.opening.as_ref().is_some_and(|opening| end < opening.unasked);
         let kept = arrival.have.insert(offset, end);
         let grew = arrival.have.bytes() - before;
-        arrival.copied += if copies { grew } else { 0 };
+        arrival.took(grew, copies, was);
         let (frames, full) = bytes.frames();
         (arrival.frames, arrival.way, arrival.last, arrival.ended) = (arrival.frames + frames, by, end, now);
         if grew > 0 {

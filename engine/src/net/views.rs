@@ -199,6 +199,12 @@ impl<M: Memory> Net<M> {
         core::mem::replace(&mut self.by, way)
     }
 
+    /// Says how often frames were copied that are brought in from now on, before they are: receipts tell of it. How
+    /// often those were until now.
+    pub const fn were_copied(&mut self, times: u32) -> u32 {
+        core::mem::replace(&mut self.before, times)
+    }
+
     /// Says which ways lead to the peer of a channel, a bit for each. From the beginning it is the first one alone.
     pub fn set_ways(&mut self, index: usize, usable: u8) {
         let Some(channel) = self.channel(index) else { return };

@@ -40,7 +40,7 @@ pub(crate) fn receipt(story: &Story, path: Path, sealed: bool, finished: Instant
     let by_xdp = story.way == PLACING;
     Receipt {
         path,
-        copies: u32::from(story.copied > 0),
+        copies: story.times,
         movers: 1,
         pulses: story.frames,
         bytes,

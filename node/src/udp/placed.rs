@@ -183,9 +183,11 @@ impl Core {
                 return astray.len() - 1;
             }
         }
+        let before = self.net.were_copied(1);
         for (landed, body) in &mut astray {
             self.net.frame(clock::now(), landed.from.into(), &landed.head, Body::Aside(body), None);
         }
+        self.net.were_copied(before);
         astray.len().saturating_sub(1)
     }
 

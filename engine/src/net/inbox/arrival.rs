@@ -83,6 +83,8 @@ pub struct Story {
     pub frames: u32,
     /// Bytes that were copied after they had arrived, because their place was not guessed.
     pub copied: u32,
+    /// How often a byte of it was copied since it had arrived, at most.
+    pub times: u32,
     /// When its first frame came.
     pub begun: Instant,
     /// When the last one came so far.
@@ -112,6 +114,9 @@ pub(super) struct Arrival<P> {
     pub(super) granted: u32,
     /// Bytes that were copied after they had arrived, as opposed to received where they belong.
     pub(super) copied: u32,
+    /// How often bytes were that are where they belong, and those that lie aside, at most.
+    pub(super) times: u32,
+    pub(super) laid: u32,
     pub(super) frames: u32,
     pub(super) way: u8,
     pub(super) choice: Choice,
@@ -131,8 +136,27 @@ pub(super) struct Arrival<P> {
 impl<P> Arrival<P> {
     pub(super) fn story(&self) -> Story {
         let bytes = self.opening.as_ref().map_or(0, |opening| opening.payload);
-        let Self { frames, copied, begun, ended, way, choice, .. } = *self;
-        Story { bytes, frames, copied, begun, ended, way, choice }
+        let Self { frames, copied, times, begun, ended, way, choice, .. } = *self;
+        Story { bytes, frames, copied, times, begun, ended, way, choice }
+    }
+
+    /// So many bytes are here now, to be counted as copied if they were `copied` to where they belong; so often they
+    /// had been copied before.
+    pub(super) fn took(&mut self, bytes: u32, copied: bool, before: u32) {
+        if bytes > 0 && copied {
+            self.copied += bytes;
+            self.times = self.times.max(before + 1);
+        } else if matches!(self.target, Target::Aside(_)) {
+            self.laid = self.laid.max(before + 1);
+        }
+    }
+
+    /// So many bytes that lay aside are copied to where they belong.
+    pub(super) fn brought(&mut self, bytes: u32) {
+        if bytes > 0 {
+            self.copied += bytes;
+            self.times = self.times.max(self.laid + 1);
+        }
     }
 
     /// The first gap behind the frame that came last, among the bytes that were allowed: there the next one continues,

@@ -47,7 +47,7 @@ impl<P: Place> Inbox<P> {
                         copy(&mut reading.into[begin..end], aside.get(begin, end));
                     }
                 }
-                arrival.copied += arrival.have.bytes();
+                arrival.brought(arrival.have.bytes());
                 freed = arrival.target.redirect(Target::Reader);
                 self.lent = Some(reading.message);
             } else {
@@ -56,6 +56,7 @@ impl<P: Place> Inbox<P> {
                 let new = valid.clamp(aside.begin(), front)..front;
                 copy(&mut reading.into[new.clone()], aside.get(new.start, new.end));
                 given_up = aside.give_up(front);
+                arrival.brought(u32::try_from(new.len()).unwrap_or(u32::MAX));
             }
         }
         let front = arrival.have.front();
@@ -74,9 +75,10 @@ impl<P: Place> Inbox<P> {
     pub(in crate::net) fn take_left(&mut self) -> Vec<Left> {
         let left = core::mem::take(&mut self.arriving).into_iter().filter_map(|arrival| {
             let (story, front) = (arrival.story(), arrival.have.front());
+            let times = story.times.max(arrival.laid + 1);
             let Target::Aside(aside) = arrival.target else { return None };
             let (from, bytes) = aside.into_parts();
-            let story = Story { copied: story.bytes, choice: Choice::default(), ..story };
+            let story = Story { copied: story.bytes, times, choice: Choice::default(), ..story };
             (front >= story.bytes).then_some(Left { message: arrival.number, from, bytes, story })
         });
         left.collect()

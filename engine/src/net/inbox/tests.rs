@@ -71,6 +71,28 @@ fn came(inbox: &mut Inbox<Vec<u8>>, number: u64, offset: u32, bytes: usize) {
     assert_eq!(inbox.data(number, offset, &Bytes::Here(&bytes), None, Instant::default()), Ok(true));
 }
 
+/// The receipt counts every copy: of what lay aside before its place was known, or was copied before it was brought in.
+#[test]
+fn every_copy_of_a_byte_is_counted() {
+    let mut inbox: Inbox<Vec<u8>> = Inbox::new(8, 100_000, 0);
+    let told = |inbox: &Inbox<Vec<u8>>, number| {
+        let story = inbox.known_now(number).unwrap().story();
+        (story.times, story.copied)
+    };
+    // Opened first; then a part before its opening; then such parts as have been copied.
+    for (number, early, before, times) in [(0, false, 0, 1), (1, true, 0, 2), (2, false, 1, 2), (3, true, 1, 3)] {
+        inbox.before = before;
+        if early {
+            came(&mut inbox, number, 1000, 1000);
+        }
+        opened(&mut inbox, number, 2000, 2000);
+        assert_eq!(told(&inbox, number), if early { (times, 1000) } else { (0, 0) });
+        inbox.before = if early { 0 } else { before };
+        came(&mut inbox, number, 0, 1000);
+        assert_eq!(told(&inbox, number), (times, if early { 2000 } else { 1000 }), "{number}");
+    }
+}
+
 /// What is asked for beyond the bytes that come unasked ends where a frame does, as long as others come behind it.
 #[test]
 fn what_is_asked_for_is_whole_frames() {
