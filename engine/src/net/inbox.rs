@@ -7,6 +7,7 @@ mod arrival;
 mod aside;
 mod asked;
 pub(super) mod books;
+mod bytes;
 mod handing;
 mod landing;
 mod limits;
@@ -19,13 +20,14 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use cutthrough_wire::frame::{HEADER_BYTES, Limits, OPENING_BYTES, Opening, low};
+use cutthrough_wire::frame::{Limits, OPENING_BYTES, Opening, low};
 use cutthrough_wire::slot::{CONTROL_MAX, PAYLOAD_MAX};
 
 pub use self::arrival::Story;
 use self::arrival::{Arrival, Coming, Target};
 use self::aside::{Aside, Spare};
 use self::books::{Books, Entry};
+pub(super) use self::bytes::Bytes;
 pub use self::reader::Left;
 use super::memory::{Memory, Place, Placing, Want};
 use super::placing::Choice;
@@ -58,47 +60,6 @@ pub enum ReadyPayload<P> {
     Arriving(u64, Story),
     /// It was dropped.
     Refused(Refused, Story),
-}
-
-/// Where the bytes of a frame lie before they are taken in.
-pub(super) enum Bytes<'a> {
-    /// Where they belong already: so many, which came in so many frames, of which all but the last carry so many each.
-    There { len: u32, frames: u32, full: u32 },
-    /// Here.
-    Here(&'a [u8]),
-    /// Here, so many bytes in parts of `full` bytes, each of them a header's length into `segment` bytes.
-    Apart { frames: &'a [u8], segment: usize, len: u32, full: u32 },
-}
-
-impl Bytes<'_> {
-    const fn len(&self) -> u32 {
-        match self {
-            Self::There { len, .. } | Self::Apart { len, .. } => *len,
-            #[allow(clippy::cast_possible_truncation, reason = "a frame has at most 64 KiB")]
-            Self::Here(bytes) => bytes.len() as u32,
-        }
-    }
-
-    /// In how many frames they came, and what all of those but the last carry.
-    const fn frames(&self) -> (u32, u32) {
-        match self {
-            Self::There { frames, full, .. } => (*frames, *full),
-            Self::Here(_) => (1, self.len()),
-            Self::Apart { len, full, .. } => (len.div_ceil(*full), *full),
-        }
-    }
-
-    /// The parts that lie here, and how far into the whole each begins.
-    fn parts(&self) -> impl Iterator<Item = (usize, &[u8])> {
-        let (frames, segment, len, full) = match self {
-            Self::There { .. } => (&[][..], 1, 0, 1),
-            Self::Here(bytes) => (*bytes, bytes.len().max(1), bytes.len(), bytes.len().max(1)),
-            Self::Apart { frames, segment, len, full } => (*frames, *segment, *len as usize, *full as usize),
-        };
-        let head = if matches!(self, Self::Apart { .. }) { HEADER_BYTES } else { 0 };
-        let parts = frames.chunks(segment).zip((0..len).step_by(full));
-        parts.map(move |(frame, begin)| (begin, &frame[head..head + full.min(len - begin)]))
-    }
 }
 
 /// Memory lent by a reader, and the message that it is for.
@@ -479,16 +440,16 @@ impl<P: Place> Inbox<P> {
                 if !aside.make_room(end as usize, arrival.granted as usize) {
                     return Ok(false);
                 }
-                bytes.parts().for_each(|(at, part)| aside.lay(offset as usize + at, part));
+                bytes.lay(offset, &arrival.have, |at, part| aside.lay(at, part));
             }
             (Target::Place(place), Bytes::Here(_) | Bytes::Apart { .. }) => {
-                bytes.parts().for_each(|(at, part)| copy_in(place, offset as usize + at, part));
+                bytes.lay(offset, &arrival.have, |at, part| copy_in(place, at, part));
                 copies = true;
             }
             (Target::Reader, Bytes::Here(_) | Bytes::Apart { .. }) => {
                 let Some(reading) = reading.filter(|reading| reading.message == number) else { return Ok(false) };
-                let into = &mut reading.into[offset as usize..end as usize];
-                bytes.parts().for_each(|(at, part)| into[at..at + part.len()].copy_from_slice(part));
+                let into = &mut reading.into[..end as usize];
+                bytes.lay(offset, &arrival.have, |at, part| into[at..at + part.len()].copy_from_slice(part));
                 copies = true;
             }
             // The place was taken away from under a guess: the bytes are gone and have to come again.

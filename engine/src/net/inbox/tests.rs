@@ -126,6 +126,39 @@ fn what_came_last_is_expected_to_go_on() {
     assert_eq!(coming(&inbox), [(0, (3_000, 5_000), true), (1, (1_000, 5_000), true)]);
 }
 
+/// What is there was shown, perhaps, and is not written over by a part that says other bytes: only what was missing is
+/// taken of that.
+#[test]
+fn what_is_there_stays_as_it_is() {
+    let limits = Limits { messages: 8, unasked: 0 };
+    let parts: [(u32, &[u8]); 4] = [(2, b"cd"), (6, b"gh"), (0, b"????????????"), (3, b"!!!!!!!!!")];
+    for (pages, lend) in [(true, false), (false, false), (false, true)] {
+        let (mut inbox, now) = (Inbox::new(8, 1000, 0), Instant::default());
+        let mut user = if pages { User::HasPages } else { User::Reads };
+        let opening =
+            Opening { payload: 13, unasked: 13, token: None, pages, limits, control_len: 0, control: [0; CONTROL_MAX] };
+        inbox.open(0, Box::new(opening), 0, &mut user, now).unwrap();
+        inbox.advance();
+        let mut into = [0; 13];
+        let mut read = |inbox: &mut Inbox<Vec<u8>>, valid| {
+            inbox.read(now, &mut Reading { message: 0, into: &mut into }, valid, lend).map(|read| read.0)
+        };
+        assert_eq!(read(&mut inbox, 0), (!pages).then_some(0));
+        for (offset, bytes) in parts {
+            let mut reading = Reading { message: 0, into: &mut into };
+            assert_eq!(inbox.data(0, offset, &Bytes::Here(bytes), Some(&mut reading), now), Ok(true));
+        }
+        let there = match inbox.landing(0) {
+            Some(place) => place[..12].to_vec(),
+            None => {
+                assert_eq!(inbox.read(now, &mut Reading { message: 0, into: &mut into }, 0, lend), Some((12, false)));
+                into[..12].to_vec()
+            }
+        };
+        assert_eq!(there, b"??cd??gh????", "pages {pages}, lend {lend}");
+    }
+}
+
 /// Has a long payload come aside, all of it unasked, and read: where it lay.
 fn lay_aside(inbox: &mut Inbox<Vec<u8>>, number: u64, bytes: u32) -> *const u8 {
     let limits = Limits { messages: 8, unasked: 0 };
