@@ -160,6 +160,11 @@ fn faults_are_told_in_short_lines_and_exact_numbers() {
     let line = &lines(&output)[0];
     assert_eq!((line["first_seed"].as_u64(), line["hash"].as_str()), (Some(9_007_199_254_740_991), Some(hash)));
     assert!(hash.len() == 16 && u64::from_str_radix(hash, 16).is_ok(), "{hash}");
+    assert_eq!(line["lies"]["added"].as_u64(), Some(0));
+    let output = run(&["fault", "--seeds", "2", "--liars"]);
+    let said = text(&output.stdout);
+    assert!(said.lines().all(|line| line.chars().count() <= 100) && said.contains("Lies: frames changed "), "{said}");
+    assert!(said.contains(" liars "), "what is drawn of them is told: {said}");
     let output = run(&["fault", "--seeds", "1", "--seed", "9007199254740992"]);
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stdout));
 }

@@ -419,7 +419,7 @@ impl<M: Memory> Net<M> {
         let (was_confirmed, strides, opened) = (channel.confirmed, channel.strides, self.tally.opened());
         (channel.inbox.by, channel.inbox.before, channel.inbox.choice) = (self.by, self.before, self.placing.now());
         #[cfg(feature = "planted")]
-        channel.inbox.plant(self.planted);
+        channel.plant(self.planted);
         let taken = receive(channel, &mut self.memory, looked, &mut self.tally);
         let asked = (core::mem::take(&mut channel.call_asked), channel.distance().round_ns);
         self.strides += channel.strides - strides;

@@ -15,6 +15,7 @@
 //! | `ring`, `stream`, `cut` | frames that come by rings, among foreign ones, and land in parts of pages, or bare |
 //! | `memory`, `guard` | pages, tokens, readers; keys and check sums |
 //! | `blind` | a forger who hears nothing |
+//! | `liar` | a peer that holds the key, and lies |
 //! | `network` | the wire |
 //! | `wraps` | counters that go past their end |
 //! | `calm`, [`crowd`] | no faults: many peers that are quiet |
@@ -29,6 +30,7 @@ mod calm;
 pub mod crowd;
 mod cut;
 mod guard;
+mod liar;
 pub mod links;
 mod memory;
 mod network;
@@ -49,6 +51,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::panic::{self, AssertUnwindSafe};
 
 pub use self::calls::Calls;
+pub use self::liar::Lies;
 pub use self::wraps::Wraps;
 pub use cutthrough_engine::net::Planted as Bug;
 use cutthrough_engine::net::ways::WAYS;
@@ -187,6 +190,8 @@ pub struct Summary {
     pub calls: Calls,
     /// What has gone past the end of a counter.
     pub wraps: Wraps,
+    /// What peers that lie have said.
+    pub lies: Lies,
     /// A hash of every frame that arrived and when: of two runs of one seed it is the same. Of several worlds it is the
     /// sum.
     #[serde(skip)]
@@ -283,6 +288,7 @@ impl Summary {
         self.frames_by_way.iter_mut().zip(other.frames_by_way).for_each(|(ours, theirs)| *ours += theirs);
         self.calls.add(&other.calls);
         self.wraps.add(&other.wraps);
+        self.lies.add(&other.lies);
         // In whatever order worlds end: several threads run them.
         self.hash = self.hash.wrapping_add(other.hash);
     }
@@ -314,7 +320,13 @@ impl std::error::Error for Failure {}
 /// The options of a seed, as one line.
 #[must_use]
 pub fn options(seed: u64) -> String {
-    Options::draw(seed, With::ALL, &mut Random::new(seed)).to_string()
+    options_with(seed, With::ALL)
+}
+
+/// As [`options`], of the world that [`run_with`] runs.
+#[must_use]
+pub fn options_with(seed: u64, with: With) -> String {
+    Options::draw(seed, with, &mut Random::new(seed)).to_string()
 }
 
 /// Runs the world of a seed to its end. A bug is planted in builds that can ([`PLANTS`]), and does nothing in others.
@@ -347,10 +359,14 @@ pub struct With {
     pub names: bool,
     /// Forgers who hear nothing, where frames are not sealed.
     pub blind: bool,
+    /// Peers that hold the key and lie. Worlds with them are a family of their own, as long as there are others.
+    pub liars: bool,
 }
 
 impl With {
-    /// All that there is.
+    /// All that there is, and peers that lie.
+    pub const LIARS: Self = Self { liars: true, ..Self::ALL };
+    /// All that there is, but for peers that lie.
     pub const ALL: Self = Self {
         rings: true,
         calls: true,
@@ -361,6 +377,7 @@ impl With {
         locks: true,
         names: true,
         blind: true,
+        liars: false,
     };
     /// Sockets and messages.
     pub const NOTHING: Self = Self {
@@ -373,6 +390,7 @@ impl With {
         locks: false,
         names: false,
         blind: false,
+        liars: false,
     };
 }
 

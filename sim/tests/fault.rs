@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use cutthrough_sim::fault::{self, Summary, With, Wraps};
+use cutthrough_sim::fault::{self, Lies, Summary, With, Wraps};
 
 /// Hash of seeds 0 to 999. Whatever makes other worlds of them changes it: the engine, or what may go wrong. Then the
 /// hashes in `docs/performance.md` are of the worlds of before.
@@ -14,6 +14,10 @@ const HASH: u64 = 0x598c_c201_7398_62c1;
 
 /// Runs seeds, on as many cores as there are, and shows every failure. Worlds add up to the same in any order.
 fn all(seeds: Range<u64>) -> Summary {
+    all_with(seeds, With::ALL)
+}
+
+fn all_with(seeds: Range<u64>, with: With) -> Summary {
     let (next, last) = (AtomicU64::new(seeds.start), seeds.end);
     let some = || {
         let (mut all, mut failed) = (Summary::default(), 0);
@@ -22,7 +26,7 @@ fn all(seeds: Range<u64>) -> Summary {
             if seed >= last {
                 return (all, failed);
             }
-            match fault::run(seed, None) {
+            match fault::run_with(seed, with, None) {
                 Ok(summary) => all.add(&summary),
                 Err(failure) => {
                     println!("{failure}");
@@ -85,13 +89,48 @@ fn fixed_seeds_keep_every_rule() {
     assert!(all.hash == HASH, "other worlds than those whose hash is published: {:016x}", all.hash);
 }
 
+/// The first of some seeds that nobody has run, as `sim fault --seed` takes them: whole numbers that JSON keeps.
+fn fresh() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    u64::try_from(now.as_nanos() >> 10).unwrap() % ((1 << 53) - 200)
+}
+
 #[test]
 fn fresh_seeds_keep_every_rule() {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    // As `sim fault --seed` takes them: whole numbers that JSON keeps.
-    let first = u64::try_from(now.as_nanos() >> 10).unwrap() % ((1 << 53) - 200);
+    let first = fresh();
     println!("seeds {first} and the 199 after it");
     all(first..first + 200);
+}
+
+/// Who holds the key and lies breaks nothing but its own channels.
+#[test]
+fn liars_break_nothing_but_their_own_channels() {
+    let all = all_with(0..200, With::LIARS);
+    let Lies { changed, added, greetings, misplaced, certain, caught, messages, breaches } = &all.lies;
+    assert!([changed, added, messages].iter().all(|kind| **kind > 10_000), "{all:?}");
+    assert!([greetings, misplaced, certain, caught].iter().all(|kind| **kind > 100), "{all:?}");
+    // By an index, a descriptor and a length; the others are of shared memory.
+    assert!(breaches[..3].iter().all(|kind| *kind > 100) && breaches[3..] == [0; 3], "{all:?}");
+    assert!(all.messages > 10_000, "honest ones talk meanwhile: {all:?}");
+}
+
+#[test]
+fn fresh_seeds_with_liars_keep_every_rule() {
+    let first = fresh();
+    println!("seeds {first} and the 39 after it, with liars");
+    all_with(first..first + 40, With::LIARS);
+}
+
+/// What they do is drawn apart: without them there is nothing of it.
+#[test]
+fn where_nobody_lies_the_world_is_as_it_was() {
+    let honest = all(0..4);
+    assert_eq!(honest.lies, Lies::default());
+    assert_eq!(honest, all_with(0..4, With { liars: false, ..With::LIARS }));
+    assert!(!fault::options(0).contains("liars"));
+    let with = fault::options_with(0, With::LIARS);
+    assert!(with.contains(" liars "), "{with}");
+    assert_eq!(fault::run_with(7, With::LIARS, None), fault::run_with(7, With::LIARS, None));
 }
 
 #[test]
@@ -217,6 +256,18 @@ mod planted {
     #[test]
     fn a_grant_that_is_not_told_is_found() {
         assert!(found(Bug::Ungranted, "nothing goes wrong any more, and still") <= 500);
+    }
+
+    #[test]
+    fn an_acknowledgement_of_what_was_never_sent_is_found() {
+        let says = ["what cannot be true is taken in"];
+        assert!(found_with(With::LIARS, Bug::Unsent, &says) <= 100);
+    }
+
+    #[test]
+    fn a_part_beyond_its_payload_is_found() {
+        let says = ["goes beyond itself", "a panic", "something lies in"];
+        assert!(found_with(With::LIARS, Bug::Unbounded, &says) <= 500);
     }
 
     #[test]

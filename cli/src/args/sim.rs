@@ -78,6 +78,10 @@ pub struct FaultArgs {
     #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(..SEEDS))]
     pub seed: Option<u64>,
 
+    /// Other worlds: in each of them are peers, too, that hold the key and lie
+    #[arg(long)]
+    pub liars: bool,
+
     /// Plant a bug, to see that it is found; in builds with the feature `planted` only.
     #[arg(long, value_enum, hide = true)]
     pub plant: Option<Plant>,
@@ -94,6 +98,10 @@ pub enum Plant {
     Ungranted,
     /// Keep what was asked for on channels that have ended
     Unforgotten,
+    /// Let acknowledgements of what was never sent pass; found with --liars
+    Unsent,
+    /// Take parts of payloads that lie beyond them; found with --liars
+    Unbounded,
 }
 
 /// Options of `sim point`.

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cutthrough_sim::fault::{self, Bug, Calls, Summary};
+use cutthrough_sim::fault::{self, Bug, Calls, Lies, Summary, With};
 use cutthrough_sim::report::number::count;
 use serde::Serialize;
 
@@ -33,21 +33,24 @@ struct Running {
 
 /// What each thread is at.
 #[derive(Debug)]
-struct AtWork(Mutex<Vec<Option<Running>>>);
+struct AtWork {
+    threads: Mutex<Vec<Option<Running>>>,
+    with: With,
+}
 
 impl AtWork {
-    fn of(threads: usize) -> Self {
-        Self(Mutex::new(vec![None; threads]))
+    fn of(threads: usize, with: With) -> Self {
+        Self { threads: Mutex::new(vec![None; threads]), with }
     }
 
     fn is_at(&self, thread: usize, seed: Option<u64>) {
         let running = seed.map(|seed| Running { seed, since: Instant::now(), named: false });
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)[thread] = running;
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)[thread] = running;
     }
 
     /// Seeds that take long, each once.
     fn long(&self, now: Instant) -> Vec<u64> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         let long = all.iter_mut().flatten().filter(|run| !run.named && now.saturating_duration_since(run.since) > LONG);
         long.map(|run| {
             run.named = true;
@@ -60,7 +63,7 @@ impl AtWork {
     fn watch(&self, ends: &Receiver<()>, output: Output) {
         while ends.recv_timeout(LONG / 10) == Err(RecvTimeoutError::Timeout) {
             for seed in self.long(Instant::now()) {
-                let text = format!("seed {seed} takes more than {LONG:?}. {}", settings(seed));
+                let text = format!("seed {seed} takes more than {LONG:?}. {}", settings(seed, self.with));
                 // Nobody may be there to read it.
                 let _ = output.say(&wrapped(&text));
             }
@@ -102,18 +105,22 @@ pub fn run(args: &FaultArgs, output: Output) -> Result<(), Failure> {
         Plant::Stale => Bug::Stale,
         Plant::Ungranted => Bug::Ungranted,
         Plant::Unforgotten => Bug::Unforgotten,
+        Plant::Unsent => Bug::Unsent,
+        Plant::Unbounded => Bug::Unbounded,
     });
     let (first, seeds) = match args.seed {
         Some(seed) => (seed, args.seeds.unwrap_or(1)),
         None => (0, args.seeds.unwrap_or(1000)),
     };
+    let with = if args.liars { With::LIARS } else { With::ALL };
     let few = if seeds <= FEW { 0..seeds } else { 0..0 };
-    let told = few.map(|number| first.wrapping_add(number)).try_for_each(|seed| output.say(&wrapped(&settings(seed))));
+    let mut few = few.map(|number| first.wrapping_add(number));
+    let told = few.try_for_each(|seed| output.say(&wrapped(&settings(seed, with))));
     let next = AtomicU64::new(0);
     let results = Mutex::new((Summary::default(), 0_u64, told));
     // No world knows of another, so each core has one.
     let threads = cpu::allowed().len();
-    let at_work = AtWork::of(threads);
+    let at_work = AtWork::of(threads, with);
     thread::scope(|scope| {
         let (runs, ends) = mpsc::channel();
         let (at_work, next, results) = (&at_work, &next, &results);
@@ -128,7 +135,7 @@ pub fn run(args: &FaultArgs, output: Output) -> Result<(), Failure> {
                 }
                 let seed = first.wrapping_add(done);
                 at_work.is_at(thread, Some(seed));
-                let ran = fault::run(seed, bug);
+                let ran = fault::run_with(seed, with, bug);
                 at_work.is_at(thread, None);
                 let Ok(mut results) = results.lock() else { return };
                 match ran {
@@ -154,8 +161,8 @@ pub fn run(args: &FaultArgs, output: Output) -> Result<(), Failure> {
 }
 
 /// What a seed has drawn, before anything happens.
-fn settings(seed: u64) -> String {
-    format!("Settings of the world of seed {seed}: {}", fault::options(seed))
+fn settings(seed: u64, with: With) -> String {
+    format!("Settings of the world of seed {seed}: {}", fault::options_with(seed, with))
 }
 
 /// How it has ended, also if whoever reads has seen enough.
@@ -194,6 +201,28 @@ fn calls(calls: &Calls) -> String {
     ];
     let kinds: Vec<String> = kinds.iter().map(|(name, times)| format!("{name} {}", count(*times))).collect();
     kinds.join(", ")
+}
+
+/// What peers have lied, as a line, if there were any that do.
+fn lies(lies: &Lies) -> String {
+    if *lies == Lies::default() {
+        return String::new();
+    }
+    let Lies { changed, added, greetings, misplaced, certain, caught, messages, breaches } = lies;
+    let kinds = [
+        ("frames changed", *changed),
+        ("added", *added),
+        ("of handshakes", *greetings),
+        ("of channels of others", *misplaced),
+        ("impossible ones", *certain),
+        ("of those that ended a channel", *caught),
+        ("messages that came of it", *messages),
+        ("channels that ended by an index", breaches[0]),
+        ("a descriptor", breaches[1]),
+        ("a length", breaches[2]),
+    ];
+    let kinds: Vec<String> = kinds.iter().map(|(name, times)| format!("{name} {}", count(*times))).collect();
+    format!("Lies: {}\n", kinds.join(", "))
 }
 
 fn text(summary: &Summary, failed: u64) -> String {
@@ -240,7 +269,7 @@ fn text(summary: &Summary, failed: u64) -> String {
         "{} {} kept every rule, {failed} failed\n\
          In all: {} frames, {} messages, {} payload bytes, {} lives, {} channel ends, {seconds:.1} s of virtual time\n\
          What went wrong: {}\n\
-         Calls: {}\n\
+         Calls: {}\n{}\
          Frames by socket {}, by one ring {}, by another {}; by rings into pages: {} fragments hit, {} missed, \
          {} others, {} whole pages; {} frames cut\nHash of all frames: {:016x}",
         count(summary.seeds),
@@ -252,6 +281,7 @@ fn text(summary: &Summary, failed: u64) -> String {
         count(summary.channels),
         kinds.join(", "),
         calls(&summary.calls),
+        lies(&summary.lies),
         count(summary.frames_by_way[0]),
         count(summary.frames_by_way[1]),
         count(summary.frames_by_way[2]),
@@ -270,7 +300,7 @@ mod tests {
 
     #[test]
     fn a_seed_that_takes_long_is_named_once() {
-        let at_work = AtWork::of(2);
+        let at_work = AtWork::of(2, With::ALL);
         at_work.is_at(1, Some(7));
         let now = Instant::now();
         assert!(at_work.long(now).is_empty());

@@ -203,6 +203,9 @@ pub(super) struct Channel<M: Memory> {
     /// Whether it is in the list of channels that have messages ready.
     pub(super) queued: bool,
     pub(super) confirmed: bool,
+    /// Whether acknowledgements of what was never sent are let pass.
+    #[cfg(feature = "planted")]
+    credulous: bool,
 }
 
 impl<M: Memory<Load: core::fmt::Debug, Place: core::fmt::Debug>> core::fmt::Debug for Channel<M> {
@@ -284,7 +287,15 @@ impl<M: Memory> Channel<M> {
             waits_since: None,
             queued: false,
             confirmed: false,
+            #[cfg(feature = "planted")]
+            credulous: false,
         }
+    }
+
+    #[cfg(feature = "planted")]
+    pub(super) fn plant(&mut self, bug: Option<super::Planted>) {
+        self.credulous = bug == Some(super::Planted::Unsent);
+        self.inbox.plant(bug);
     }
 
     /// Bytes of the longest frame.

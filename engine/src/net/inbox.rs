@@ -140,6 +140,9 @@ pub(super) struct Inbox<P> {
     /// Whether payloads are handed over with bytes missing.
     #[cfg(feature = "planted")]
     hasty: bool,
+    /// Whether parts are taken that lie beyond their payload.
+    #[cfg(feature = "planted")]
+    boundless: bool,
 }
 
 impl<P: Place> Inbox<P> {
@@ -186,12 +189,15 @@ impl<P: Place> Inbox<P> {
             closed: false,
             #[cfg(feature = "planted")]
             hasty: false,
+            #[cfg(feature = "planted")]
+            boundless: false,
         }
     }
 
     #[cfg(feature = "planted")]
     pub(super) fn plant(&mut self, bug: Option<super::Planted>) {
         self.hasty = bug == Some(super::Planted::Unwritten);
+        self.boundless = bug == Some(super::Planted::Unbounded);
     }
 
     /// Messages received in order so far, handed over or not.
@@ -416,8 +422,12 @@ impl<P: Place> Inbox<P> {
         self.bounds(number, 1)?;
         let end = offset.checked_add(bytes.len()).filter(|end| u64::from(*end) <= PAYLOAD_MAX).ok_or(Breach::Length)?;
         let (aside_now, aside_max, by, was) = (self.books.lies, self.early_max(), self.by, self.before);
+        #[cfg(feature = "planted")]
+        let boundless = self.boundless;
         let Some(arrival) = self.arrival(number, now) else { return Ok(true) };
         match &arrival.opening {
+            #[cfg(feature = "planted")]
+            Some(_) if boundless => {}
             Some(opening) if end > opening.payload || end > arrival.granted => return Err(Breach::Length),
             None if u64::from(end) > aside_max => return Err(Breach::Length),
             _ => {}

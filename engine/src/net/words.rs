@@ -107,6 +107,10 @@ pub enum Planted {
     Ungranted,
     /// What was asked for on a channel is not forgotten when it ends.
     Unforgotten,
+    /// Acknowledgements of what was never sent do not end a channel.
+    Unsent,
+    /// Parts of a payload are taken that lie beyond it.
+    Unbounded,
 }
 
 /// Why a call did not come to a channel.

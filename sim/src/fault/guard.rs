@@ -101,6 +101,18 @@ impl Handshake for Begun {
     }
 }
 
+/// The keys of an endpoint, and the cipher that it would like.
+pub(super) fn keys_of(index: usize, locks: Locks) -> (Keys, Cipher) {
+    let of = |index: usize| PrivateKey::generate([u8::try_from(index).unwrap_or(0) + 1; 32]);
+    let keys = if locks.pairs {
+        Keys::Static { own: of(index), peers: vec![of(1 - index).public()] }
+    } else {
+        Keys::Shared(SharedKey::from_bytes([7; 32]))
+    };
+    let chacha = locks.chacha >> (index % 64) & 1 == 1;
+    (keys, if chacha { Cipher::ChaCha20Poly1305 } else { Cipher::Aes256Gcm })
+}
+
 /// The guard of one life of an endpoint.
 #[derive(Debug)]
 pub(super) struct Doorkeeper {
@@ -120,14 +132,7 @@ impl Doorkeeper {
     /// The keys of one endpoint: one that all share, or a pair of its own. `moved` counts how often the keys of frames
     /// have moved on.
     pub(super) fn with_keys(mut self, index: usize, locks: Locks, moved: &Arc<AtomicU64>) -> Self {
-        let of = |index: usize| PrivateKey::generate([u8::try_from(index).unwrap_or(0) + 1; 32]);
-        let keys = if locks.pairs {
-            Keys::Static { own: of(index), peers: vec![of(1 - index).public()] }
-        } else {
-            Keys::Shared(SharedKey::from_bytes([7; 32]))
-        };
-        let chacha = locks.chacha >> index & 1 == 1;
-        self.keys = Some((keys, if chacha { Cipher::ChaCha20Poly1305 } else { Cipher::Aes256Gcm }));
+        self.keys = Some(keys_of(index, locks));
         self.moved = Arc::clone(moved);
         self
     }

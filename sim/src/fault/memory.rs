@@ -14,6 +14,8 @@ use super::random::mix;
 /// Byte of a page that nothing was written to.
 pub(super) const EMPTY: u8 = 0xa5;
 
+/// Bytes that a payload may have at most: only who lies has more. There is no such place, and nobody makes one.
+const LONGEST: usize = 1 << 20;
 /// Places that are posted at most.
 const POSTED: usize = 4;
 
@@ -235,6 +237,9 @@ impl Memory for Host {
         }
         if !want.pages {
             return Placing::Reader;
+        }
+        if bytes > LONGEST {
+            return Placing::Refused(cutthrough_engine::token::Refused::TooLong);
         }
         if self.kept > self.most {
             return Placing::Later;

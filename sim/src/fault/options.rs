@@ -9,6 +9,7 @@ use cutthrough_wire::frame::HEADER_BYTES;
 
 use super::With;
 use super::calls::Habits;
+use super::liar::Liars;
 use super::random::{Random, mix};
 use super::ways::Ways;
 
@@ -29,6 +30,10 @@ const LOCKS: u64 = 0x6c6f_636b_7300;
 const NAMES: u64 = 0x6e61_6d65_7300;
 /// The same for frames that are guessed.
 const GUESSES: u64 = 0x6775_6573_7300;
+/// The same for who lies.
+const LIARS: u64 = 0x6c69_6172_7300;
+/// Channels for each of those besides.
+const LIARS_CHANNELS: usize = 12;
 /// Nanoseconds for which a channel that is closed may make no progress, beside twice the silence.
 const DEADLINE_NS: u64 = 10_000_000_000;
 
@@ -100,6 +105,8 @@ pub(super) struct Options {
     pub(super) busy: bool,
     /// How often, in per mille of its looks, an endpoint lets payloads come aside that nobody reads.
     pub(super) relief: u64,
+    /// Endpoints beyond the others, that hold the key and lie.
+    pub(super) liars: Liars,
 }
 
 impl Options {
@@ -139,6 +146,9 @@ impl Options {
             calls.begin(&mut Random::new(mix(seed ^ NAMES)));
         }
         let mut widths = Random::new(mix(seed ^ WIDTHS));
+        let liars = if with.liars { Liars::draw(&mut Random::new(mix(seed ^ LIARS))) } else { Liars::default() };
+        // Who has a key of its own lies with that of another: it would not be let in.
+        let locks = Locks { pairs: locks.pairs && liars.count == 0, ..locks };
         Self {
             nodes: usize::try_from(nodes).unwrap_or(2),
             sealed,
@@ -165,7 +175,7 @@ impl Options {
             granted: u32::try_from(random.pick(&[2_000, 16_000, 256_000])).unwrap_or(2000),
             silence_ns,
             deadline_ns: 2 * silence_ns + DEADLINE_NS,
-            channels: 16 + usize::try_from(nodes).unwrap_or(2) * 2,
+            channels: 16 + usize::try_from(nodes).unwrap_or(2) * 2 + LIARS_CHANNELS * liars.count,
             page: usize::try_from(random.pick(&[512, 4096, 16_384, 1 << 20])).unwrap_or(512),
             messages: random.between(4, 50) * if nodes > 5 { 1 } else { 3 },
             longest: random.pick(&[500, 3_000, 3_000, 20_000, 20_000, 100_000]).max(ways.longest()),
@@ -179,6 +189,7 @@ impl Options {
             blind: if with.blind && !sealed { blind(&mut Random::new(mix(seed ^ GUESSES))) } else { 0 },
             busy: with.busy,
             relief: if with.relief { relief(&mut Random::new(mix(seed ^ RELIEF))) } else { 0 },
+            liars,
         }
     }
 }
@@ -209,6 +220,11 @@ fn blind(random: &mut Random) -> u64 {
 }
 
 impl Options {
+    /// Whether an endpoint is one that lies.
+    pub(super) const fn lies(&self, index: usize) -> bool {
+        index >= self.nodes
+    }
+
     /// Bytes of a batch at most, by a ring.
     pub(super) fn limit(&self) -> usize {
         self.ways.room * (HEADER_BYTES + usize::from(self.body))
@@ -234,7 +250,7 @@ impl fmt::Display for Options {
             "nodes {} sealed {}{} begin {} loss {} duplicates {} reorder {} corrupt {} truncate {} way_ns {} \
              delay {:?} faults {} weights {:?} calm_ns {} queue {} body {} slots {} unasked {} granted {} \
              silence_ns {} page {} messages {} longest {} kept {} guesses {} policy {} narrow {} {} \
-             blind {} relief {} {}{}",
+             blind {} relief {} {}{}{}",
             self.nodes,
             self.sealed,
             self.locks,
@@ -267,6 +283,7 @@ impl fmt::Display for Options {
             self.relief,
             self.calls,
             self.ways,
+            self.liars,
         )
     }
 }

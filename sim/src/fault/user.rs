@@ -1,18 +1,23 @@
 //! The user of a simulated endpoint: calls, sends, takes, reads, keeps, closes; and tells the watch of all of it.
 
+mod doubted;
+mod reads;
+
 use std::collections::VecDeque;
 
 use cutthrough_engine::net::channel::Ending;
-use cutthrough_engine::net::inbox::{Reading, Ready, ReadyPayload};
+use cutthrough_engine::net::inbox::{Ready, ReadyPayload};
 use cutthrough_engine::net::{CallError, Cargo as Load, Net, NetEvent};
 use cutthrough_engine::time::Instant;
 use cutthrough_engine::token::Token;
 use cutthrough_wire::frame::Refusal;
 
+use self::doubted::Doubted;
+use self::reads::Read;
 use super::calls::{Habits, Message, Party};
 use super::memory::{Cargo, Host, Pages};
 use super::options::Options;
-use super::random::{Random, mix};
+use super::random::Random;
 use super::watch::{Life, Watch};
 use super::{Summary, address, node_of};
 
@@ -51,6 +56,8 @@ pub(super) struct Talk {
     pub(super) ways: u8,
     /// Whether active messages go over it, and nothing else.
     calls: bool,
+    /// Whether the peer is one that lies.
+    lies: bool,
 }
 
 #[derive(Debug)]
@@ -61,26 +68,8 @@ struct Call {
     messages: u64,
     /// When it has to be answered, if nothing goes wrong any more.
     due: Option<Instant>,
-}
-
-#[derive(Debug)]
-struct Read {
-    index: usize,
-    message: u64,
-    line: usize,
-    number: usize,
-    into: Vec<u8>,
-    valid: usize,
-    lent: bool,
-    /// Reads no further than this.
-    most: usize,
-}
-
-impl Read {
-    /// Whether its memory is lent to nobody: a fifth of them.
-    const fn is_piecemeal(&self) -> bool {
-        mix((self.line as u64) << 32 | self.number as u64).is_multiple_of(5)
-    }
+    /// Whether it is of one that lies, and may do what it likes.
+    lies: bool,
 }
 
 /// The user of one life.
@@ -91,6 +80,8 @@ pub(super) struct User {
     party: Party,
     calls: Vec<Call>,
     reads: VecDeque<Read>,
+    /// Payloads of those that lie.
+    doubted: VecDeque<Doubted>,
     /// Whom to call when, and how much to say.
     plans: Vec<(Instant, usize, u64)>,
     kept: Vec<Pages>,
@@ -100,6 +91,8 @@ pub(super) struct User {
     dropped: Vec<usize>,
     /// Who was taken for dead while something went wrong, and the line that went out from there.
     pub(super) silent: Vec<(Life, usize)>,
+    /// How many channels have ended because a peer broke a rule.
+    pub(super) breached: u64,
     /// How much it has done.
     pub(super) did: u64,
 }
@@ -112,6 +105,8 @@ impl User {
             party: Party::new(me, habits),
             calls: Vec::new(),
             reads: VecDeque::new(),
+            doubted: VecDeque::new(),
+            breached: 0,
             plans: Vec::new(),
             kept: Vec::new(),
             gone: Vec::new(),
@@ -136,7 +131,7 @@ impl User {
     /// has to answer by `due`.
     pub(super) fn calm(&mut self, messages: u64, due: Instant) {
         self.plans.clear();
-        self.calls.iter_mut().for_each(|call| call.due = Some(due));
+        self.calls.iter_mut().filter(|call| !call.lies).for_each(|call| call.due = Some(due));
         self.talks.iter_mut().for_each(|talk| talk.left = messages);
     }
 
@@ -145,15 +140,16 @@ impl User {
         !self.plans.is_empty()
             || !self.calls.is_empty()
             || !self.reads.is_empty()
+            || !self.doubted.is_empty()
             || !self.kept.is_empty()
             || self.party.is_busy()
             || self.talks.iter().any(|talk| talk.left > 0)
     }
 
-    /// How many payloads of a channel it reads; none of one that it has closed.
+    /// How many payloads of a channel it reads; nothing of one that it has closed, or whose peer says what it likes.
     pub(super) fn reads(&self, index: usize) -> Option<u64> {
         let reads = || self.reads.iter().filter(|read| read.index == index).count() as u64;
-        self.talks.iter().any(|talk| talk.index == index).then(reads)
+        self.talks.iter().any(|talk| talk.index == index && !talk.lies).then(reads)
     }
 
     /// When it has to look at its clock, whatever comes.
@@ -163,8 +159,12 @@ impl User {
 
     /// The reader whose memory is lent, if there is one.
     pub(super) fn lends(&mut self) -> Option<super::receive::Lent<'_>> {
-        let read = self.reads.front_mut().filter(|read| read.lent)?;
-        Some(super::receive::Lent { channel: read.index, message: read.message, into: &mut read.into })
+        match self.reads.front_mut().filter(|read| read.lent) {
+            Some(read) => {
+                Some(super::receive::Lent { channel: read.index, message: read.message, into: &mut read.into })
+            }
+            None => self.doubted.front_mut().and_then(Doubted::lends),
+        }
     }
 
     /// Closes a channel in good order, or a call.
@@ -222,6 +222,7 @@ impl User {
     /// A channel is not ours any more.
     fn gone(&mut self, net: &mut Net<Host>, index: usize) {
         self.reads.retain(|read| read.index != index);
+        self.doubted.retain(|read| read.index != index);
         self.gone.retain(|gone| *gone != index);
         net.memory.clear(index);
     }
@@ -244,6 +245,7 @@ impl User {
                 self.event(net, now, event, around)?;
             }
             self.read(net, now, around)?;
+            self.read_doubted(net, now, around)?;
             if around.random.chance(700) && !self.kept.is_empty() {
                 let pages = self.kept.swap_remove(around.random.index(self.kept.len()));
                 net.memory.kept -= pages.bytes.len();
@@ -269,7 +271,7 @@ impl User {
                 Some(index) => {
                     let until = now.after(around.random.between(1_000_000, around.options.silence_ns));
                     let due = around.calm.map(|_| now.after(around.options.notice_ns()));
-                    self.calls.push(Call { index, to, until, messages, due });
+                    self.calls.push(Call { index, to, until, messages, due, lies: around.options.lies(to) });
                 }
                 None if around.calm.is_some() => return Err(format!("{:?} has no room to call {to}", self.me)),
                 None => {}
@@ -278,11 +280,12 @@ impl User {
         if let Some(call) = self.calls.iter().find(|call| call.due.is_some_and(|due| due < now)) {
             return Err(format!("a call of {:?} to {} is not answered in time", self.me, call.to));
         }
-        if around.calm.is_none() {
-            while let Some(at) = self.calls.iter().position(|call| call.until <= now) {
-                let call = self.calls.swap_remove(at);
-                net.close(call.index);
-                self.dropped.push(call.index);
+        let is_calm = around.calm.is_some();
+        while let Some(at) = self.calls.iter().position(|call| call.until <= now && (!is_calm || call.lies)) {
+            let call = self.calls.swap_remove(at);
+            net.close(call.index);
+            self.dropped.push(call.index);
+            if !is_calm {
                 self.again(now, call.to, call.messages, around);
             }
         }
@@ -331,11 +334,14 @@ impl User {
             NetEvent::Failed(index, error) => {
                 let call = self.calls.iter().position(|call| call.index == index);
                 let call = call.map(|at| self.calls.swap_remove(at));
-                if let Some(call) = call {
+                // Of one that was given up in the same moment nobody knows any more whose it was.
+                let lies = call.as_ref().map_or(around.options.liars.count > 0, |call| call.lies);
+                if let Some(call) = call.filter(|_| !lies || around.calm.is_none()) {
                     let messages = if around.calm.is_some() { 2 } else { call.messages };
                     self.again(now, call.to, messages, around);
                 }
                 match error {
+                    _ if lies => Ok(()),
                     CallError::Refused(Refusal::Channels | Refusal::Nobody) => Ok(()),
                     // Who can see a hello can refuse it, and who sees a welcome can spoil its proof.
                     CallError::Refused(_) | CallError::Version(_) | CallError::Unknown(_) | CallError::Key
@@ -370,7 +376,8 @@ impl User {
         let line = around.watch.open((self.me, peer), ends);
         around.summary.channels += 1;
         let habits = &around.options.calls;
-        let calls = habits.between(self.me.0, peer.0);
+        let lies = around.options.lies(peer.0);
+        let calls = !lies && habits.between(self.me.0, peer.0);
         let most = around.options.messages + if calls { habits.more } else { 0 };
         let left = if around.calm.is_some() { 1 } else { around.random.below(most) };
         net.set_ways(index, around.ways);
@@ -378,7 +385,7 @@ impl User {
             self.party.opened(row(index), line, peer);
         }
         let ways = around.ways;
-        self.talks.push(Talk { index, peer, line, left, tokens: Vec::new(), ways, calls });
+        self.talks.push(Talk { index, peer, line, left, tokens: Vec::new(), ways, calls, lies });
         Ok(())
     }
 
@@ -390,6 +397,7 @@ impl User {
         ending: Ending,
         around: &mut Around<'_>,
     ) -> Result<(), String> {
+        self.breached += u64::from(matches!(ending, Ending::Breach(_)));
         let Some(at) = self.talks.iter().position(|talk| talk.index == index) else { return Ok(()) };
         let talk = self.talks.swap_remove(at);
         drop(net.take_begun(index));
@@ -403,6 +411,8 @@ impl User {
         }
         around.summary.endings += 1;
         match ending {
+            Ending::Breach(breach) if talk.lies => around.summary.lies.breaches[breach as usize] += 1,
+            Ending::Peer | Ending::Silent if talk.lies => {}
             Ending::Peer if unread > 0 => {
                 return Err(format!("{unread} payloads were taken away before they were read"));
             }
@@ -440,6 +450,9 @@ impl User {
     ) -> Result<(), String> {
         // Of a channel that this side has closed.
         let Some(talk) = self.talks.iter_mut().find(|talk| talk.index == index) else { return Ok(()) };
+        if talk.lies {
+            return self.doubt(net, index, ready, around);
+        }
         let (line, number, token) = around.watch.delivered(self.me, talk.line, &ready)?;
         if !talk.calls {
             talk.tokens.extend(token);
@@ -453,79 +466,15 @@ impl User {
         self.party.message(net, &Message { row: row(index), control, payload, to, dropped }, around)
     }
 
-    /// The payload of a message, or what has become of it.
-    fn payload(
-        &mut self,
-        net: &mut Net<Host>,
-        index: usize,
-        (line, number): (usize, usize),
-        payload: ReadyPayload<Pages>,
-        around: &mut Around<'_>,
-    ) -> Result<(), String> {
-        let wanted = around.watch.line(line).sent[number].payload.map(|(_, len)| len);
-        match payload {
-            ReadyPayload::None if wanted.is_none() => Ok(()),
-            ReadyPayload::None => Err(format!("line {line}: message {number} has lost its payload")),
-            ReadyPayload::Landed(place, story) => {
-                around.watch.landed(line, number, &place, story.bytes as usize)?;
-                if around.random.chance(300) {
-                    net.memory.kept += place.bytes.len();
-                    self.kept.push(place);
-                }
-                Ok(())
-            }
-            ReadyPayload::Refused(why, _) => around.watch.refused(line, number, why),
-            ReadyPayload::Arriving(message, story) => {
-                let len = story.bytes as usize;
-                if wanted != Some(len) {
-                    return Err(format!("line {line}: message {number} has {len} bytes, not {wanted:?}"));
-                }
-                let most = if around.random.chance(100) { around.random.index(len) } else { len };
-                let read = Read { index, message, line, number, into: vec![0; len], valid: 0, lent: false, most };
-                self.reads.push_back(read);
-                Ok(())
-            }
-        }
-    }
-
-    fn read(&mut self, net: &mut Net<Host>, now: Instant, around: &mut Around<'_>) -> Result<(), String> {
-        for _ in 0..4 {
-            let Some(read) = self.reads.front_mut() else { return Ok(()) };
-            let lend = !read.is_piecemeal() && (read.lent || around.random.chance(700));
-            let mut reading = Reading { message: read.message, into: &mut read.into };
-            let Some((valid, whole)) = net.read(now, read.index, &mut reading, read.valid, lend) else {
-                self.gone.push(read.index);
-                self.reads.pop_front();
-                continue;
-            };
-            if valid < read.valid || whole != (valid == read.into.len()) {
-                return Err(format!("line {}: {valid} bytes are valid after {}", read.line, read.valid));
-            }
-            around.watch.part(read.line, read.number, read.valid, &read.into[read.valid..valid])?;
-            read.lent |= lend;
-            read.valid = valid;
-            if !whole && valid <= read.most {
-                return Ok(());
-            }
-            if !whole && read.most == read.into.len() {
-                return Ok(());
-            }
-            around.watch.payload(read.line, read.number, &read.into[..valid])?;
-            net.forget(read.index, read.message);
-            self.reads.pop_front();
-        }
-        Ok(())
-    }
-
     /// A channel to who has died, as a sentence.
     pub(super) fn talks_to_dead(&self, lives: &[u64]) -> Option<String> {
-        let talk = self.talks.iter().find(|talk| lives[talk.peer.0] != talk.peer.1)?;
+        let talk = self.talks.iter().find(|talk| !talk.lies && lives[talk.peer.0] != talk.peer.1)?;
         Some(format!("{:?} has not noticed that {:?} is dead", self.me, talk.peer))
     }
 
     /// Whether all is said and done; what is not, as a sentence.
     pub(super) fn is_settled(&self, watch: &mut Watch) -> Result<(), String> {
-        if let Some(call) = self.calls.first() {
+        if let Some(call) = self.calls.iter().find(|call| !call.lies) {
             return Err(format!("a call of {:?} to {} is not answered", self.me, call.to));
         }
         if let Some(read) = self.reads.front() {
@@ -534,14 +483,14 @@ impl User {
         if let Some(index) = self.gone.first() {
             return Err(format!("{:?}: channel {index} is open, and a payload of it could not be read", self.me));
         }
-        if let Some(talk) = self.talks.iter().find(|talk| talk.left > 0) {
+        if let Some(talk) = self.talks.iter().find(|talk| talk.left > 0 && !talk.lies) {
             return Err(format!("there is no room for a message: {}", watch.story(talk.line)));
         }
         if !self.plans.is_empty() || !self.kept.is_empty() {
             return Err(format!("{:?} has something to do", self.me));
         }
         self.party.is_settled()?;
-        match self.talks.iter().find(|talk| !watch.is_settled(talk.line)) {
+        match self.talks.iter().find(|talk| !talk.lies && !watch.is_settled(talk.line)) {
             Some(talk) => Err(watch.story(talk.line)),
             None => Ok(()),
         }

@@ -226,12 +226,7 @@ impl Watch {
         }
         line.delivered += 1;
         self.messages += 1;
-        let token = || {
-            let index = control.get(9..11)?.first_chunk().map(|bytes| u16::from_le_bytes(*bytes))?;
-            let key = control.get(11..19)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))?;
-            Some(Token { index, key })
-        };
-        Ok((index, number, if control.get(8) == Some(&1) { token() } else { None }))
+        Ok((index, number, token(control)))
     }
 
     /// Whether the bytes of a payload from the first on are what was sent.
@@ -270,6 +265,22 @@ impl Watch {
         self.payload(line, number, &place.bytes[..bytes])?;
         if !place.shown.get() && place.bytes[bytes..].iter().any(|byte| *byte != EMPTY) {
             return Err(format!("line {line}: message {number} wrote behind its payload"));
+        }
+        Ok(())
+    }
+
+    /// A payload of one who lies has landed: in memory that was granted and not used, or in any other, and not beyond
+    /// its length.
+    pub(super) fn landed_by_a_liar(&mut self, by: Life, place: &Pages, bytes: usize) -> Result<(), String> {
+        let mut own = self.grants.range_mut((by, 0)..=(by, u64::MAX)).map(|(_, grant)| grant);
+        if let Some(grant) = own.find(|grant| grant.place == place.id) {
+            if grant.landed || grant.dead {
+                return Err(format!("a liar's payload is in {place:?}, which was used, or taken back"));
+            }
+            grant.landed = true;
+        }
+        if place.bytes.len() < bytes || !place.shown.get() && place.bytes[bytes..].iter().any(|byte| *byte != EMPTY) {
+            return Err(format!("a liar's payload of {bytes} bytes goes beyond itself in {place:?}"));
         }
         Ok(())
     }
@@ -339,6 +350,23 @@ impl Watch {
             open.map(|at| (line.sent[at].payload, line.sent[at].token))
         )
     }
+}
+
+/// The token that a control message tells of.
+pub(super) fn token(control: &[u8]) -> Option<Token> {
+    let index = control.get(9..11)?.first_chunk().map(|bytes| u16::from_le_bytes(*bytes))?;
+    let key = control.get(11..19)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))?;
+    (control[8] == 1).then_some(Token { index, key })
+}
+
+/// A control message of no line that tells of a token, or of none.
+pub(super) fn with_token(tells: Option<Token>, random: &mut Random) -> Vec<u8> {
+    let token = tells.unwrap_or(Token { index: 0, key: 0 });
+    let mut control: Vec<u8> = random.bytes::<8>().to_vec();
+    control.push(u8::from(tells.is_some()));
+    control.extend_from_slice(&token.index.to_le_bytes());
+    control.extend_from_slice(&token.key.to_le_bytes());
+    control
 }
 
 #[cfg(test)]

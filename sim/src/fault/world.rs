@@ -1,6 +1,7 @@
 //! The world of one seed: endpoints, the wire, troubles, and time.
 
-mod trouble;
+mod liars;
+pub(super) mod trouble;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use cutthrough_wire::frame::HEADER_BYTES;
 
 use super::bounds::Bounds;
 use super::guard::Doorkeeper;
+use super::liar::Liar;
 use super::memory::Host;
 use super::network::{Frame, Network};
 use super::options::Options;
@@ -83,6 +85,8 @@ pub(super) struct World {
     random: Random,
     now: u64,
     nodes: Vec<Node>,
+    /// Those that lie: their addresses follow those of the others.
+    liars: Vec<Liar>,
     network: Network,
     watch: Watch,
     summary: Summary,
@@ -118,11 +122,12 @@ impl World {
             idle: 0,
         };
         let mut world = Self {
-            network: Network::new(nodes),
+            network: Network::new(nodes + options.liars.count),
             bug,
             random,
             now: 1,
             nodes: (0..nodes).map(node).collect(),
+            liars: Vec::new(),
             options,
             watch: Watch::default(),
             summary: Summary { seeds: 1, ..Summary::default() },
@@ -139,6 +144,7 @@ impl World {
             world.nodes[index].ahead = world.options.calls.clock(world.random.below(1 << 40));
             world.start(index);
         }
+        world.let_liars_in();
         world
     }
 
@@ -303,6 +309,12 @@ impl World {
             let at = now + self.random.below(1_000_000);
             user.plan(Instant::from_nanos(at), to, self.options.messages);
         }
+        for liar in 0..self.options.liars.count {
+            let at = Instant::from_nanos(now + self.random.below(1_000_000));
+            if self.random.chance(600) && self.calm.is_none() {
+                user.plan(at, self.options.nodes + liar, self.options.messages);
+            }
+        }
         self.lives[index] = life;
         let node = &mut self.nodes[index];
         let (trains, given, bounds) = (Trains::default(), Given::default(), Bounds::default());
@@ -327,7 +339,7 @@ impl World {
         loop {
             let arrives = self.network.next().unwrap_or(u64::MAX);
             let wakes = self.wakes.first().map_or(u64::MAX, |first| first.0);
-            let next = arrives.min(wakes);
+            let next = arrives.min(wakes).min(self.liars_wake());
             if next >= end || (settles && self.settled().is_ok()) {
                 if next >= end {
                     self.now = self.now.max(end);
@@ -347,12 +359,16 @@ impl World {
                 self.nodes[index].wakes = u64::MAX;
                 self.poll(index)?;
             }
+            self.lie()?;
         }
     }
 
     fn arrived(&mut self, frame: Frame) {
         let (index, most) = (frame.to, self.options.queue);
         self.summary.hash = hash(self.summary.hash ^ self.now, &frame.bytes[..frame.bytes.len().min(HEADER_BYTES)]);
+        if self.options.lies(index) {
+            return self.liar_hears(frame);
+        }
         let node = &mut self.nodes[index];
         if node.living.is_none() {
             return;
@@ -399,7 +415,9 @@ impl World {
             receive::receive((net, trains, given), now, &mut node.queue, user.lends(), &mut self.summary)?;
         }
         node.rings.take((net, given), now, user.lends(), &mut self.random, &mut self.summary)?;
-        given.are_counted(net.tally())?;
+        if self.options.liars.count == 0 {
+            given.are_counted(net.tally(), 0)?;
+        }
         let all = node.queue.is_empty() && node.rings.is_empty();
         if all {
             net.looked(now);
@@ -429,6 +447,12 @@ impl World {
         };
         let before = user.did;
         user.act(net, now, slow, &mut around)?;
+        if self.closing && self.options.liars.count > 0 {
+            user.close_all(net, &mut around)?;
+        }
+        if !net.has_event() {
+            given.are_counted(net.tally(), user.breached + net.tally().untold.iter().sum::<u64>())?;
+        }
         let silent = std::mem::take(&mut user.silent);
         around.watch.are_counted((index, self.lives[index]), net.tally())?;
         node.idle = if user.did > before { 0 } else { (node.idle + 1).min(10) };
@@ -504,7 +528,7 @@ impl World {
             living.user.is_settled(&mut self.watch)?;
             let channels = living.net.channels();
             let thrown_away = living.net.thrown_away();
-            if thrown_away > 0 {
+            if thrown_away > 0 && (self.liars.is_empty() || self.closing) {
                 return Err(format!("nobody has heard of {thrown_away} payloads that were thrown away"));
             }
             if self.closing && channels > 0 {

@@ -297,7 +297,7 @@ impl World {
 }
 
 /// Makes an answer to a hello look right, with something in it changed: nothing but a sum keeps anybody from that.
-fn forge_answer(bytes: &mut [u8], random: &mut Random) {
+pub(in super::super) fn forge_answer(bytes: &mut [u8], random: &mut Random) {
     let (head, body) = bytes.split_at_mut(HEADER_BYTES);
     // Who forges answers knows what their headers have to be.
     head[12..SEALED_BYTES].fill(0);
@@ -309,7 +309,7 @@ fn forge_answer(bytes: &mut [u8], random: &mut Random) {
 }
 
 /// Makes a hello look right: something in it is changed, and its check sum is good.
-fn forge_hello(bytes: &mut [u8], sealed: bool, random: &mut Random) {
+pub(in super::super) fn forge_hello(bytes: &mut [u8], sealed: bool, random: &mut Random) {
     let (head, body) = bytes.split_at_mut(HEADER_BYTES);
     // Without keys nothing but the cookie keeps a forger out, and tag and generation their owner.
     let at = if sealed { random.index(56) } else { random.pick(&[0, 1, 4, 5, 6, 7, 16, 17, 18, 23]) };
