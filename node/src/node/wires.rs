@@ -244,7 +244,7 @@ impl Node {
                 }
             });
             let Some(other) = other else { break };
-            let event = self.came(other);
+            let event = self.came(*other);
             self.events.extend(event);
         }
         self.alternation.looked(self.polls, self.events.len());
@@ -302,7 +302,7 @@ impl Node {
         let story = net.read(index, arriving.ticket, into)?;
         arriving.shelf = None;
         arrived.payload = Payload::None;
-        arrived.receipt = receipt(&story, Path::Wire, sealed, clock::now());
+        arrived.receipt = receipt(&story, Path::Wire, sealed, clock::again());
         Ok(arrived.receipt)
     }
 
@@ -320,7 +320,7 @@ impl Node {
         if let Some(story) = story {
             arriving.shelf = None;
             arrived.payload = Payload::None;
-            arrived.receipt = receipt(&story, Path::Wire, sealed, clock::now());
+            arrived.receipt = receipt(&story, Path::Wire, sealed, clock::again());
         }
         Ok(valid)
     }

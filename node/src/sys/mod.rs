@@ -1,6 +1,7 @@
 //! The one place of this crate where unsafe code may be. Public for the programs of this project alone.
 #![allow(unsafe_code, reason = "see each block")]
 
+pub(crate) mod counter;
 pub(crate) mod credentials;
 pub mod datagram;
 pub(crate) mod files;

@@ -56,7 +56,7 @@ impl Core {
                     return;
                 }
                 self.carried.take(channel, &mut self.batch, &self.spare);
-                moment = clock::now();
+                moment = clock::again();
             }
             self.make_room();
             let next = match whole {
@@ -72,7 +72,7 @@ impl Core {
                 return;
             }
             self.carried.take(channel, &mut self.batch, &self.spare);
-            moment = clock::now();
+            moment = clock::again();
             self.sink.sent(before, moment);
             if self.batch.way().number == 0 {
                 let ns = moment.saturating_since(before);

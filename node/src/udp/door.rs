@@ -404,7 +404,7 @@ impl Udp {
 
     /// Looks once at everything, and tells `each` up to `most` times what has come; up to what a channel begins or ends
     /// with, which is returned.
-    pub(crate) fn turn(&self, most: usize, mut each: impl FnMut(&mut Stores, Told<'_>)) -> Option<Happened> {
+    pub(crate) fn turn(&self, most: usize, mut each: impl FnMut(&mut Stores, Told<'_>)) -> Option<Box<Happened>> {
         let mut core = self.enter();
         if !core.has_news() {
             core.net.let_go();

@@ -507,7 +507,7 @@ impl Core {
     /// Takes frames in that have come by rings. True if any have.
     pub(super) fn take_rings(&mut self, reading: Option<(usize, &mut Reading<'_>)>) -> bool {
         let Some(lanes) = self.lanes.as_mut().filter(|lanes| lanes.has_frames()) else { return false };
-        let (now, net) = (clock::now(), &mut self.net);
+        let (now, net) = (clock::again(), &mut self.net);
         let mut reading = reading;
         let mut taken = 0;
         for (way, ring) in (1_u8..).zip(&mut lanes.rings) {

@@ -212,7 +212,7 @@ impl Udp {
         let _stay = self.stay();
         let mut core = self.shared.lock();
         let mut reading = Reading { message, into };
-        let mut now = clock::now();
+        let mut now = clock::again();
         let (mut looked, mut relieved, mut stall) = (now, now, Stall::new(self.deadline, now));
         loop {
             let Some((_, done)) = core.net.read(now, index, &mut reading, 0, true) else {
@@ -246,9 +246,9 @@ impl Udp {
                 if core.doze() {
                     nap(self, core.timer());
                 }
-                looked = clock::now();
+                looked = clock::again();
             }
-            now = clock::now();
+            now = clock::again();
         }
     }
 
@@ -262,7 +262,7 @@ impl Udp {
     ) -> Result<(usize, Option<Story>), ReadError> {
         let mut core = self.enter();
         core.turn(None);
-        let now = clock::now();
+        let now = clock::again();
         let mut reading = Reading { message, into };
         let Some((valid, done)) = core.net.read(now, index, &mut reading, valid, false) else {
             return Err(ReadError::Closed(Self::closed(&core, index)));

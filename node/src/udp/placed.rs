@@ -157,7 +157,7 @@ impl Core {
         }
         let opening = landed.opening.as_mut().map(|opening| &mut opening[..]);
         let body = Body::Landed { opening, len: landed.bytes };
-        self.net.frame(clock::now(), landed.from.into(), &landed.head, body, None);
+        self.net.frame(clock::again(), landed.from.into(), &landed.head, body, None);
         None
     }
 
@@ -185,7 +185,7 @@ impl Core {
         }
         let before = self.net.were_copied(1);
         for (landed, body) in &mut astray {
-            self.net.frame(clock::now(), landed.from.into(), &landed.head, Body::Aside(body), None);
+            self.net.frame(clock::again(), landed.from.into(), &landed.head, Body::Aside(body), None);
         }
         self.net.were_copied(before);
         astray.len().saturating_sub(1)
@@ -195,7 +195,7 @@ impl Core {
     fn take_aside(&mut self, reading: Option<(usize, &mut Reading<'_>)>) -> bool {
         let Some(ring) = self.ring() else { return false };
         let Some((from, body)) = ring.aside() else { return false };
-        let (front, now) = (Front::of(body), clock::now());
+        let (front, now) = (Front::of(body), clock::again());
         // A frame that cannot be taken in now is lost, and sent again.
         let good = self.is_harmless(&front) || !self.meets(&front) || self.settle();
         let Some(ring) = self.lanes.as_mut().and_then(|lanes| lanes.placing()) else { return false };

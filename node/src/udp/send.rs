@@ -100,7 +100,7 @@ impl Udp {
         let mut core = self.enter();
         let mut full = core.is_full(index);
         if full {
-            core.transmit(clock::now(), true);
+            core.transmit(clock::again(), true);
             core.turn(None);
             full = core.is_full(index);
         }
@@ -151,7 +151,7 @@ impl Udp {
             Err((NetRefused::Full, cargo)) => cargo,
         };
         // Who sends without polling would never see that there is room.
-        core.transmit(clock::now(), true);
+        core.transmit(clock::again(), true);
         core.turn(None);
         match core.net.send(index, control, refused) {
             Ok(number) => Ok(number),
@@ -164,7 +164,7 @@ impl Udp {
     fn send_control(&self, index: usize, control: &[u8]) -> Result<Receipt, SendError> {
         let mut core = self.enter();
         Self::queue(&mut core, index, control, None)?;
-        core.queued(index, self.shared.more.load(Ordering::Relaxed), control.len(), clock::now);
+        core.queued(index, self.shared.more.load(Ordering::Relaxed), control.len(), clock::again);
         Ok(self.crossed(core.net.way(index)))
     }
 
@@ -278,7 +278,7 @@ impl Udp {
         others: (&mut impl Meanwhile, &Stat),
     ) -> Result<Receipt, SendError> {
         let _stay = self.stay();
-        let now = clock::now();
+        let now = clock::again();
         let sent = lend(bytes, |lent| {
             let mut core = self.shared.lock();
             let lies = core.splices(index);
@@ -321,7 +321,7 @@ impl Udp {
         if core.net.outstanding(index, ahead) <= ahead {
             return false;
         }
-        let (strides, now) = (core.net.strides_of(index), clock::now());
+        let (strides, now) = (core.net.strides_of(index), clock::again());
         if strides != last.0 {
             *last = (strides, now);
         }
@@ -346,7 +346,7 @@ impl Udp {
         // What waits is copied when this call ends, and once more behind the headers of short frames.
         let twice = left > 0 && left.min(body) <= COALESCED && !self.is_sealed();
         if waits && twice && left > COPIED_TWICE {
-            loan.core.transmit(clock::now(), true);
+            loan.core.transmit(clock::again(), true);
             waits = false;
         }
         loop {
@@ -375,7 +375,7 @@ impl Udp {
                 let again = u32::from(waits && (twice || laid));
                 return Ok(again + u32::from(core.carried.end(&core.spare) || there < bytes.len()));
             }
-            let now = clock::now();
+            let now = clock::again();
             // Those before it are taken first, however long that lasts.
             stall.moves(loan.core.net.got_on(index).1);
             if stall.left(now).is_none() {
@@ -398,7 +398,7 @@ impl Udp {
                     let soon = (!others.is_nobody()).then(|| now.after(SHORT_NAP_NS));
                     nap(self, loan.core.timer().into_iter().chain(soon).min());
                 }
-                looked = clock::now();
+                looked = clock::again();
             }
         }
     }

@@ -70,13 +70,13 @@ impl Line for Socket<'_> {
             let room = part.len();
             let bytes = past_an_error(|| self.datagrams.receive_lone(part))?;
             self.lone = bytes < SHORT;
-            return Some(Train { at: clock::now(), from, bytes, segment: bytes, cut: bytes > room });
+            return Some(Train { at: clock::again(), from, bytes, segment: bytes, cut: bytes > room });
         }
         let received = past_an_error(|| self.datagrams.receive(parts))?;
         self.local = received.local.or(self.local);
         self.lone = usize::from(received.segment) >= received.bytes && received.bytes < SHORT;
         Some(Train {
-            at: clock::now(),
+            at: clock::again(),
             from: received.from,
             bytes: received.bytes,
             segment: received.segment.into(),

@@ -159,7 +159,7 @@ impl Core {
     /// waits for a busy sink. True if anything has come, by this look or by another one, which is taken before frames
     /// are given up.
     pub(super) fn follow(&mut self, look: Look, all: bool, reading: Option<(usize, &mut Reading<'_>)>) -> bool {
-        let now = clock::now();
+        let now = clock::again();
         let look = if self.net.doubts(now) {
             let again = self.take_in_all(reading);
             Look { any: look.any || again.any, all: again.all }
