@@ -229,6 +229,8 @@ impl Trains {
         if train.bytes > 0 {
             self.came = (0, (train.bytes > train.segment).then_some(train.segment.max(1)));
             take(self, net);
+        } else {
+            net.tally.stale += 1;
         }
         // What nobody has proved steers nothing.
         self.astray &= net.tally().opened() > opened;

@@ -24,7 +24,6 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use super::address::{UdpAddressError, Ways};
 use super::door::Core;
 use super::joined::Joins;
-use super::turn::bring_in;
 use super::watch;
 use crate::clock;
 use crate::config::{Config, Placement};
@@ -518,7 +517,7 @@ impl Core {
             net.came_by(way);
             taken += ring.receive(FRAMES, &mut |from, datagram| {
                 let reading = reading.as_mut().map(|(channel, reading)| (*channel, &mut **reading));
-                bring_in(net, now, from, datagram, reading);
+                net.frame_in_one_piece(now, from, datagram, reading);
             });
         }
         net.came_by(0);

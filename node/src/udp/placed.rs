@@ -40,7 +40,6 @@ use cutthrough_wire::frame::{HEADER_BYTES, Header, Kind, OPENING_BYTES};
 
 use super::door::Core;
 use super::lanes::PLACING;
-use super::turn::bring_in;
 use crate::clock;
 use crate::raw::xdp::XdpRing;
 use crate::raw::xdp::cut::{Cut, Landed};
@@ -200,7 +199,7 @@ impl Core {
         let good = self.is_harmless(&front) || !self.meets(&front) || self.settle();
         let Some(ring) = self.lanes.as_mut().and_then(|lanes| lanes.placing()) else { return false };
         if good && let Some((_, body)) = ring.aside() {
-            bring_in(&mut self.net, now, from.into(), body, reading);
+            self.net.frame_in_one_piece(now, from.into(), body, reading);
         }
         ring.done_aside(good);
         true

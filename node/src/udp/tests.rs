@@ -26,6 +26,7 @@ use crate::stat::Stat;
 use crate::sys::xdp::wire::{FAR, NEAR, PORT, Wire};
 
 mod ended;
+mod misfits;
 mod overrun;
 mod read;
 mod rings;

@@ -1,17 +1,11 @@
 //! One turn of the network side: takes in what has come, by the rings and both sockets in turn, and does what follows
 //! from that, or from the time.
 
-use std::net::SocketAddr;
-
-use cutthrough_engine::net::Net;
-use cutthrough_engine::net::channel::Body;
 use cutthrough_engine::net::inbox::Reading;
 use cutthrough_engine::time::Instant;
-use cutthrough_wire::frame::HEADER_BYTES;
 
 use super::door::{Core, STUCK_NS};
 use super::glances::Look;
-use super::memory::Stores;
 use crate::clock;
 
 /// Trains that are taken in before anything else is looked at.
@@ -186,18 +180,5 @@ impl Core {
             self.transmit(now, all);
         }
         look.any
-    }
-}
-
-/// Brings a frame in that lies in one piece.
-pub(super) fn bring_in(
-    net: &mut Net<Stores>,
-    now: Instant,
-    from: SocketAddr,
-    frame: &mut [u8],
-    reading: Option<(usize, &mut Reading<'_>)>,
-) {
-    if let Some((head, body)) = frame.split_first_chunk_mut::<HEADER_BYTES>() {
-        net.frame(now, from, head, Body::Aside(body), reading);
     }
 }

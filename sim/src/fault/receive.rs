@@ -39,8 +39,8 @@ pub(super) struct Given {
 
 impl Given {
     pub(super) fn add(&mut self, frame: &[u8]) {
-        let Some(head) = frame.first_chunk::<HEADER_BYTES>() else { return };
-        let greets = Header::from_bytes(head).is_ok_and(|header| header.kind.greets());
+        let head = frame.first_chunk::<HEADER_BYTES>();
+        let greets = head.is_some_and(|head| Header::from_bytes(head).is_ok_and(|header| header.kind.greets()));
         *(if greets { &mut self.greetings } else { &mut self.others }) += 1;
     }
 
@@ -91,7 +91,10 @@ impl Line for Socket<'_> {
                 next.from == from && next.bytes.len() <= segment && bytes.len() + next.bytes.len() <= TRAIN_BYTES
             })
         {
-            self.given.add(&next.bytes);
+            // An empty one at the end of a train is nothing.
+            if !next.bytes.is_empty() {
+                self.given.add(&next.bytes);
+            }
             last = next.bytes.len();
             bytes.extend_from_slice(&next.bytes);
             self.frames += 1;
@@ -136,7 +139,10 @@ pub(super) fn bring(
     frame: &mut [u8],
     lent: &mut Option<Lent<'_>>,
 ) -> bool {
-    let Some((head, body)) = frame.split_first_chunk_mut() else { return true };
+    let Some((head, body)) = frame.split_first_chunk_mut() else {
+        net.frame_in_one_piece(now, from, frame, None);
+        return true;
+    };
     let mut reading = lent.as_mut().map(|lent| (lent.channel, Reading { message: lent.message, into: lent.into }));
     let reading = reading.as_mut().map(|(channel, reading)| (*channel, reading));
     net.frame(now, from, head, Body::Aside(body), reading)

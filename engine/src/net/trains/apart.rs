@@ -1,6 +1,7 @@
 //! Frames of a train that do not lie as guessed: each in one piece, one behind the other.
 
 use alloc::vec::Vec;
+use core::net::SocketAddr;
 
 use cutthrough_wire::frame::{HEADER_BYTES, Kind};
 
@@ -9,6 +10,7 @@ use super::super::channel::{Bodies, Body};
 use super::super::inbox::Reading;
 use super::super::memory::Memory;
 use super::Train;
+use crate::time::Instant;
 
 /// Brings frames of a train in that lie one behind the other, of which the first is the `k`-th, each in one piece: how
 /// many messages they open or go on with. What goes on with one is brought in together, where that can be.
@@ -54,7 +56,24 @@ pub(super) fn bring<M: Memory>(
     frame: &mut [u8],
     reading: Option<(usize, &mut Reading<'_>)>,
 ) {
-    if let Some((head, body)) = frame.split_first_chunk_mut::<HEADER_BYTES>() {
-        net.frame(train.at, train.from, head, Body::Aside(body), reading);
+    net.frame_in_one_piece(train.at, train.from, frame, reading);
+}
+
+impl<M: Memory> Net<M> {
+    /// As [`Net::frame`], for a frame whose header and body lie one behind the other. What is shorter than a header
+    /// belongs to nobody.
+    pub fn frame_in_one_piece(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        frame: &mut [u8],
+        reading: Option<(usize, &mut Reading<'_>)>,
+    ) {
+        match frame.split_first_chunk_mut::<HEADER_BYTES>() {
+            Some((head, body)) => {
+                self.frame(now, from, head, Body::Aside(body), reading);
+            }
+            None => self.tally.stale += 1,
+        }
     }
 }
