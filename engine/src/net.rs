@@ -341,7 +341,7 @@ impl<M: Memory> Net<M> {
         let header = match Header::from_bytes(head) {
             Ok(header) => header,
             Err(Malformed::Version(_)) => {
-                self.other_version(from, head, body);
+                self.other_version(now, from, head, body);
                 return true;
             }
             Err(_) => {

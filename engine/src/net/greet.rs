@@ -225,7 +225,7 @@ impl<M: Memory> Net<M> {
     }
 
     /// A frame of another version: a hello is refused by name; tag and generation lie where they do in every version.
-    pub(super) fn other_version(&mut self, from: SocketAddr, head: &[u8; HEADER_BYTES], body: Body<'_>) {
+    pub(super) fn other_version(&mut self, now: Instant, from: SocketAddr, head: &[u8; HEADER_BYTES], body: Body<'_>) {
         self.tally.stale += 1;
         // With ours in its place its seal fits: the wire has changed the version, and nobody speaks another.
         let mut ours = *head;
@@ -237,6 +237,7 @@ impl<M: Memory> Net<M> {
             && !self.guard.plain().open(0, protected, &seal, body)
             && let Some((tag, rest)) = body.split_first_chunk::<4>()
             && let Some(generation) = rest.first_chunk::<4>()
+            && self.porter.told.takes(now, from)
         {
             return self.refuse(from, [u32::from_le_bytes(*tag), u32::from_le_bytes(*generation)], Refusal::Version);
         }
@@ -322,11 +323,16 @@ impl<M: Memory> Net<M> {
             return;
         };
         let caller = [greeting.tag, greeting.generation];
-        if !self.listening {
-            return self.refuse(from, caller, Refusal::Nobody);
-        }
         let proof = address_bytes(from);
-        if !self.guard.knows(&proof, greeting.cookie) {
+        if !self.listening || !self.guard.knows(&proof, greeting.cookie) {
+            // Of a flood the least is answered, so that there is time left for those who are in.
+            if !self.porter.told.takes(now, from) {
+                self.tally.refused += 1;
+                return;
+            }
+            if !self.listening {
+                return self.refuse(from, caller, Refusal::Nobody);
+            }
             let cookie = self.guard.cookie(&proof).max(1);
             return self.greet_with(from, Kind::Retry, caller, &cookie.to_le_bytes());
         }

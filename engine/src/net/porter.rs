@@ -1,5 +1,5 @@
-//! Who was let in, and how many callers are answered in a time: an answer costs work with public keys, a hello next to
-//! nothing.
+//! Who was let in, and how many callers are answered in a time: an answer costs work with public keys, or a call of the
+//! kernel at least, a hello next to nothing.
 //!
 //! Tokens come at a steady rate and are kept up to a bound. While many are left, whoever asks gets one. Of those that
 //! are left last the first part is for ports that have had less than others of their host, and the rest for hosts that
@@ -15,6 +15,8 @@ use crate::time::Instant;
 
 /// Nanoseconds in which one caller may be answered: an answer with public keys takes a fifth of that.
 const EACH_NS: u64 = 500_000;
+/// The same of those who are told no more than to come again, or that nobody listens: to say so takes a tenth of that.
+const TOLD_NS: u64 = 25_000;
 /// Answers that may be given at once.
 const MOST: u64 = 256;
 /// Of those, how many are for ports, and how many for hosts, that have had less than others.
@@ -32,11 +34,20 @@ pub(super) fn host(address: IpAddr) -> IpAddr {
 }
 
 /// Knows whom this side has let in, and rations answers.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Porter {
     pub(super) ration: Ration,
+    /// For those who have no cookie yet, or call in vain.
+    pub(super) told: Ration,
     /// The seats of those who were let in, by address, and by tag and generation of their own.
     inside: BTreeMap<(SocketAddr, u32, u32), usize>,
+}
+
+impl Default for Porter {
+    fn default() -> Self {
+        let [ration, told] = [EACH_NS, TOLD_NS].map(Ration::new);
+        Self { ration, told, inside: BTreeMap::new() }
+    }
 }
 
 impl Porter {
@@ -59,8 +70,10 @@ impl Porter {
 }
 
 /// What has been given, and to whom.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Ration {
+    /// Nanoseconds in which one may be given.
+    each: u64,
     /// Nanoseconds worth of answers that were given and are not made good yet, up to `at`.
     spent: u64,
     at: Instant,
@@ -71,11 +84,25 @@ pub(super) struct Ration {
 }
 
 impl Ration {
+    const fn new(each: u64) -> Self {
+        let at = Instant::from_nanos(0);
+        Self { each, spent: 0, at, given: VecDeque::new(), ports: BTreeMap::new(), hosts: BTreeMap::new() }
+    }
+
+    /// Whether a caller from there is answered now.
+    pub(super) fn takes(&mut self, now: Instant, from: SocketAddr) -> bool {
+        let has = self.has(now, from);
+        if has {
+            self.take(from);
+        }
+        has
+    }
+
     /// Whether a caller from there may be answered now.
     pub(super) fn has(&mut self, now: Instant, from: SocketAddr) -> bool {
         self.spent = self.spent.saturating_sub(now.saturating_since(self.at));
         self.at = now;
-        let owed = self.spent.div_ceil(EACH_NS);
+        let owed = self.spent.div_ceil(self.each);
         while self.given.len() as u64 > owed {
             self.forget_first();
         }
@@ -90,7 +117,7 @@ impl Ration {
 
     /// A caller from there is answered, who may be.
     pub(super) fn take(&mut self, from: SocketAddr) {
-        self.spent += EACH_NS;
+        self.spent += self.each;
         self.given.push_back(from);
         *self.ports.entry(from).or_default() += 1;
         *self.hosts.entry(host(from.ip())).or_default() += 1;
@@ -140,17 +167,6 @@ mod tests {
         Instant::from_nanos(nanos)
     }
 
-    impl Ration {
-        /// Whether a caller from there is answered now.
-        fn takes(&mut self, now: Instant, from: SocketAddr) -> bool {
-            let has = self.has(now, from);
-            if has {
-                self.take(from);
-            }
-            has
-        }
-    }
-
     /// How many of a flood of callers from there are answered.
     fn flood(ration: &mut Ration, now: Instant, callers: impl Iterator<Item = SocketAddr>) -> u64 {
         callers.map(|from| u64::from(ration.takes(now, from))).sum()
@@ -158,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_flood_is_answered_at_the_rate_and_no_faster() {
-        let mut ration = Ration::default();
+        let mut ration = Ration::new(EACH_NS);
         let callers = || core::iter::repeat_n(from(9, 1), 10_000);
         assert_eq!(flood(&mut ration, at(0), callers()), MOST - FOR_PORTS);
         let mut answered = 0;
@@ -171,7 +187,7 @@ mod tests {
 
     #[test]
     fn another_host_and_another_port_are_answered_beside_a_flood() {
-        let mut ration = Ration::default();
+        let mut ration = Ration::new(EACH_NS);
         for turn in 0..1000 {
             let now = at(turn * 100_000);
             flood(&mut ration, now, core::iter::repeat_n(from(9, 1), 100));
@@ -192,7 +208,7 @@ mod tests {
     #[test]
     fn a_host_keeps_nobody_out_however_many_ports_it_has() {
         for ports in [1, 2, 40, 60_000] {
-            let mut ration = Ration::default();
+            let mut ration = Ration::new(EACH_NS);
             for turn in 0..20_000_u16 {
                 ration.takes(at(u64::from(turn) * 50_000), from(9, turn % ports));
             }
@@ -204,19 +220,19 @@ mod tests {
     #[test]
     fn a_network_of_one_machine_is_one_host() {
         let of = |net: u16, host: u16| SocketAddr::from(([0x2001, 0xdb8, 0, net, 0, 0, 0, host], 7));
-        let mut ration = Ration::default();
+        let mut ration = Ration::new(EACH_NS);
         flood(&mut ration, at(0), (0..10_000).map(|host| of(9, host)));
         assert!(ration.takes(at(0), of(8, 1)), "another network");
         // Addresses of IPv4 that stand for themselves in those of IPv6 are in no network together.
         let mapped = |host: u8| SocketAddr::new(Ipv4Addr::new(10, 0, 0, host).to_ipv6_mapped().into(), 7);
-        let mut ration = Ration::default();
+        let mut ration = Ration::new(EACH_NS);
         flood(&mut ration, at(0), core::iter::repeat_n(mapped(9), 10_000));
         assert!(ration.takes(at(0), mapped(8)), "another host");
     }
 
     #[test]
     fn many_hosts_share_what_there_is() {
-        let mut ration = Ration::default();
+        let mut ration = Ration::new(EACH_NS);
         let hosts = || (0..=255).cycle().take(10_000).map(|host| from(host, 1));
         let at_once = flood(&mut ration, at(0), hosts());
         assert!((MOST - FOR_PORTS..=MOST).contains(&at_once), "{at_once}");

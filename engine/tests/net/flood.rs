@@ -464,3 +464,48 @@ fn a_flood_of_hellos_with_cookies_is_answered_at_a_rate() {
     assert!(matches!(opened, Some(NetEvent::Opened(_))), "{opened:?}");
     assert!(world.now() < now.after(9_000_000), "{:?}", world.now());
 }
+
+/// Who has no cookie is told to come again, and who calls where nobody listens is told that: so many are and no more,
+/// for to say so takes a call of the kernel, and those who are in want their time, too. A caller of another host gets
+/// in beside them.
+#[test]
+fn a_flood_of_hellos_without_cookies_is_answered_at_a_rate() {
+    for listens in [true, false] {
+        let mut world = World::new(37, Faults::NONE);
+        world.nodes[1].net.listen(listens);
+        let answer = if listens { Kind::Retry } else { Kind::Refuse };
+        let mut other = Forger::stranger(1);
+        other.address = SocketAddr::from(([10, 9, 9, 9], 99));
+        let mut generation = 100;
+        let mut crowd = |world: &mut World| {
+            for _ in 0..100 {
+                generation += 1;
+                call(world, &other, &Greeting { generation, ..greeting(0) }, b"");
+            }
+        };
+        let (mut answered, begun) = (0, world.now());
+        for _ in 0..200 {
+            crowd(&mut world);
+            let answers = std::iter::from_fn(|| world.nodes[1].net.greeting());
+            answered += answers.inspect(|(_, frame)| assert_eq!(frame[1], answer as u8)).count() as u64;
+            world.pass(1_000_000);
+        }
+        let took = world.now().saturating_since(begun);
+        assert!(answered <= 256 + took / 25_000, "{answered} in {took} ns");
+        assert!(answered >= took / 50_000, "{answered} in {took} ns");
+        let refused = world.nodes[1].net.tally().refused;
+        assert_eq!(refused, if listens { 20_000 - answered } else { 20_000 });
+        if !listens {
+            continue;
+        }
+        let (now, to) = (world.now(), world.address(1));
+        world.nodes[0].net.call(now, to, 1408).expect("a seat");
+        let opened = (0..100).find_map(|_| {
+            crowd(&mut world);
+            world.go_on(1_000);
+            world.nodes[1].net.next_event()
+        });
+        assert!(matches!(opened, Some(NetEvent::Opened(_))), "{opened:?}");
+        assert!(world.now() < now.after(9_000_000), "{:?}", world.now());
+    }
+}
