@@ -169,6 +169,10 @@ impl World {
         self.settled().map_err(|what| format!("nothing goes wrong any more, and still {what}"))?;
         // Who has nothing to say is not taken for dead.
         self.until(self.now + self.options.notice_ns() + 2 * self.options.silence_ns, false)?;
+        if !self.liars.is_empty() {
+            // One of them may have given somebody something to do just now.
+            self.until(self.now + patience, true)?;
+        }
         self.settled().map_err(|what| format!("nobody has said anything, and {what}"))?;
         // Everybody can call anybody.
         for _ in 0..self.nodes.len().min(4) {
