@@ -17,7 +17,7 @@ mod serve;
 use std::fmt;
 use std::num::NonZeroU64;
 
-use cutthrough_engine::am::WINDOW;
+use cutthrough_engine::am::{Failure, WINDOW};
 use serde::Serialize;
 
 pub(super) use self::ledger::Ledger;
@@ -55,7 +55,7 @@ pub struct Calls {
     /// Calls that ended with a reply.
     pub replied: u64,
     /// Calls that were answered with a failure, by its code, which counts from 1.
-    pub failed: [u64; 12],
+    pub failed: [u64; Failure::HandlerBusy as usize],
     /// Calls whose deadline has passed.
     pub late: u64,
     /// Calls that were cancelled.

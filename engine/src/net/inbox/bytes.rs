@@ -43,6 +43,7 @@ impl Bytes<'_> {
         let parts = frames.chunks(segment).zip((0..len).step_by(full));
         parts.map(move |(frame, begin)| (begin, &frame[head..head + full.min(len - begin)]))
     }
+
     /// Lays the parts that lie here where they belong in a payload, `offset` bytes into it: but for bytes that are
     /// there already. Who says others in their place lies, and those have been shown, perhaps.
     #[inline]
