@@ -34,13 +34,14 @@
 //! | file | what happens there |
 //! |---|---|
 //! | `join` | ranks find each other |
-//! | `place` | where something lies: global pointers, spread arrays |
+//! | `cutthrough-space` | what lies where: numbers, global pointers, spread arrays; the seven programs |
 //! | `world` | get, put, store |
 //! | `batch` | short writes that go together |
 //! | `waiting` | what has come, and who is late or gone |
 //! | `gets` | what was asked for and has not come yet |
 //! | `part` | what the others do with this rank's part |
 //! | `together` | barrier, broadcast, reduce, scan |
+//! | `space` | a rank as the seven programs know it |
 //!
 //! # What is promised
 //!
@@ -52,21 +53,21 @@
 #![forbid(unsafe_code)]
 
 mod batch;
-mod element;
 mod error;
 mod gets;
 mod join;
 mod part;
-mod place;
+#[cfg(target_endian = "little")]
+mod space;
 mod together;
 mod waiting;
 mod world;
 
-pub use element::{Element, Op};
+#[doc(inline)]
+pub use cutthrough_space::{Element, Global, Op, Spread};
 pub use error::Error;
 pub use gets::Coming;
 pub use join::Settings;
-pub use place::{Global, Spread};
 pub use world::World;
 
 /// The code of the guide compiles, and runs: as the only rank, where the environment names no job.

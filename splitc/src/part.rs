@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use cutthrough::am::{Args, Body, Failure, Node, Request};
 use cutthrough::{Channel, PrivateMemory};
+use cutthrough_space::together::LETTERS_PER_BARRIER;
 
 use crate::Error;
 
@@ -45,10 +46,6 @@ pub(crate) const PUT_INLINE: usize = 56;
 pub(crate) const GET_INLINE: usize = 60;
 /// Bytes that fit beside a letter's head.
 pub(crate) const LETTER_INLINE: usize = 48;
-
-/// After so many operations that are made of letters all ranks meet, so that nobody's letters pile up at a rank that is
-/// behind: none is further ahead of it.
-pub(crate) const LETTERS_PER_BARRIER: u64 = 16;
 
 /// Bytes at which arrays begin: those of a cache line.
 const ALIGN: usize = 64;

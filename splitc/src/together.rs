@@ -7,7 +7,9 @@
 //! | reduce | a binomial tree to rank 0; the result goes back by broadcast, the same bits to all | 2 log n |
 //! | scan | each rank takes in what the one 1, 2, 4, ... before it has by then (Hillis, Steele 1986) | log n |
 
-use crate::part::{ARRIVE, BYE, LETTER, LETTER_INLINE, LETTERS_PER_BARRIER, PIECE, part, part_mut};
+use cutthrough_space::together::{self, LETTERS_PER_BARRIER, Letters, steps};
+
+use crate::part::{ARRIVE, BYE, LETTER, LETTER_INLINE, PIECE, part, part_mut};
 use crate::waiting::Patience;
 use crate::world::World;
 use crate::{Element, Error, Global, Op, Spread};
@@ -62,8 +64,7 @@ impl World {
         if root >= self.size {
             return Err(Error::NoRank { rank: root, size: self.size });
         }
-        let number = self.next_number()?;
-        self.spread_from(number, root, values)
+        together::broadcast(&mut self.operation()?, root, values)
     }
 
     /// The values of all ranks as one, at every rank. Sums of floating-point numbers are added in an order that depends
@@ -82,19 +83,7 @@ impl World {
     /// # Errors
     /// [`Error`]; [`Error::Uneven`] if a rank has another number of values.
     pub fn reduce_bulk<T: Element>(&mut self, op: Op, values: &mut [T]) -> Result<(), Error> {
-        let number = self.next_number()?;
-        let mut theirs = vec![T::default(); values.len()];
-        for step in steps(self.size) {
-            if self.rank & step != 0 {
-                self.post(number, self.rank - step, values)?;
-                break;
-            }
-            if self.rank + step < self.size {
-                self.collect(number, self.rank + step, &mut theirs)?;
-                apply(op, values, &theirs);
-            }
-        }
-        self.spread_from(number, 0, values)
+        together::reduce(&mut self.operation()?, op, values)
     }
 
     /// The values of this rank and all ranks before it as one.
@@ -112,19 +101,7 @@ impl World {
     /// # Errors
     /// As [`World::reduce_bulk`].
     pub fn scan_bulk<T: Element>(&mut self, op: Op, values: &mut [T]) -> Result<(), Error> {
-        let number = self.next_number()?;
-        let mut before = vec![T::default(); values.len()];
-        for step in steps(self.size) {
-            if self.rank + step < self.size {
-                self.post(number, self.rank + step, values)?;
-            }
-            if self.rank >= step {
-                self.collect(number, self.rank - step, &mut before)?;
-                apply(op, &mut before, values);
-                values.copy_from_slice(&before);
-            }
-        }
-        Ok(())
+        together::scan(&mut self.operation()?, op, values)
     }
 
     /// Makes room for `count` elements in every rank's part, all at the same place: the pointer to this rank's. They
@@ -201,34 +178,14 @@ impl World {
         Ok(())
     }
 
-    /// The number of the next operation that is made of letters.
-    fn next_number(&mut self) -> Result<u64, Error> {
+    /// The next operation that is made of letters.
+    fn operation(&mut self) -> Result<Operation<'_>, Error> {
         self.number += 1;
         part_mut(&mut self.node).begin(self.number);
         if self.number.is_multiple_of(LETTERS_PER_BARRIER) {
             self.barrier()?;
         }
-        Ok(self.number)
-    }
-
-    /// The root's values to all, by a binomial tree: whoever has them hands them on to the ranks 1, 2, 4, ... further
-    /// on that nobody else serves.
-    fn spread_from<T: Element>(&mut self, number: u64, root: u32, values: &mut [T]) -> Result<(), Error> {
-        let size = self.size;
-        let place = (self.rank + size - root) % size;
-        let rank_at = |place: u32| (place + root) % size;
-        let lowest = if place == 0 { size.next_power_of_two() } else { 1 << place.trailing_zeros() };
-        if place > 0 {
-            self.collect(number, rank_at(place - lowest), values)?;
-        }
-        let mut step = lowest / 2;
-        while step > 0 {
-            if place + step < size {
-                self.post(number, rank_at(place + step), values)?;
-            }
-            step /= 2;
-        }
-        Ok(())
+        Ok(Operation { number: self.number, world: self })
     }
 
     /// Sends values to a rank, within an operation.
@@ -265,14 +222,24 @@ impl World {
     }
 }
 
-/// 1, 2, 4, ... as long as it is less than `size`.
-fn steps(size: u32) -> impl Iterator<Item = u32> {
-    (0..32).map(|power| 1 << power).take_while(move |step| *step < size)
+/// An operation that is made of letters.
+struct Operation<'a> {
+    number: u64,
+    world: &'a mut World,
 }
 
-/// Each of `into` with that of `other`, which comes after it.
-fn apply<T: Element>(op: Op, into: &mut [T], other: &[T]) {
-    for (a, b) in into.iter_mut().zip(other) {
-        *a = op.apply(*a, *b);
+impl Letters for Operation<'_> {
+    type Error = Error;
+
+    fn place(&self) -> (u32, u32) {
+        (self.world.rank, self.world.size)
+    }
+
+    fn post<T: Element>(&mut self, to: u32, values: &[T]) -> Result<(), Error> {
+        self.world.post(self.number, to, values)
+    }
+
+    fn collect<T: Element>(&mut self, from: u32, into: &mut [T]) -> Result<(), Error> {
+        self.world.collect(self.number, from, into)
     }
 }

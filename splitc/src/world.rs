@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cutthrough::Channel;
 use cutthrough::am::{Body, Call, Node, RequestError};
@@ -57,6 +57,7 @@ pub struct World {
     sends: u32,
     pub(crate) looks: u32,
     pub(crate) deadline: Duration,
+    pub(crate) begun: Instant,
     pub(crate) broken: Option<Error>,
 }
 
@@ -83,6 +84,7 @@ impl World {
             sends: 0,
             looks,
             deadline,
+            begun: Instant::now(),
             broken: None,
         }
     }

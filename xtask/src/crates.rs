@@ -5,8 +5,9 @@ use std::path::Path;
 use crate::sources::{self, Source};
 
 /// Each crate's folder and row.
-const ROWS: [(&str, u32); 11] = [
+const ROWS: [(&str, u32); 12] = [
     ("wire", 1),
+    ("space", 1),
     ("engine", 2),
     ("seal", 2),
     ("segment", 2),
@@ -20,7 +21,7 @@ const ROWS: [(&str, u32); 11] = [
 ];
 
 /// Crates without unsafe code, as the compiler checks.
-const SAFE: [&str; 8] = ["wire", "engine", "seal", "sim", "cutthrough", "splitc", "cli", "xtask"];
+const SAFE: [&str; 9] = ["wire", "space", "engine", "seal", "sim", "cutthrough", "splitc", "cli", "xtask"];
 
 /// Crates that run without an operating system.
 const PURE: [&str; 2] = ["wire", "engine"];

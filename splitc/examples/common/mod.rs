@@ -1,12 +1,10 @@
-//! What the seven programs share: their arguments, random numbers, the clock, and the last line.
-#![allow(dead_code, unused_imports, reason = "each program uses some of it")]
-
-mod kernels;
+//! What the programs share that run the seven: their arguments, the clock, and the last line.
+#![allow(dead_code, reason = "each program uses some of it")]
 
 use std::time::{Duration, Instant};
 
-use cutthrough_splitc::{Error, World};
-pub(crate) use kernels::{Mesh, add, apply, multiply_row, product, random};
+use cutthrough_space::programs::Program;
+use cutthrough_splitc::World;
 
 /// What a program ends with.
 pub(crate) type End = Result<(), Box<dyn std::error::Error>>;
@@ -43,46 +41,28 @@ pub(crate) fn bulk() -> Result<bool, String> {
     }
 }
 
-/// First and end of this rank's share of `total` things that are dealt out in runs of nearly the same length.
-#[must_use]
-pub(crate) fn share(world: &World, total: usize) -> std::ops::Range<usize> {
-    let (rank, size) = (world.rank() as usize, world.size() as usize);
-    rank * total / size..(rank + 1) * total / size
-}
-
-/// Runs what all ranks do together, from when all are ready until all are done.
+/// Runs one of the seven as a rank of the job that the environment names. Rank 0 holds it against a serial run, and
+/// says how long both took.
 ///
 /// # Errors
-/// That of the ranks.
-pub(crate) fn timed<R>(
-    world: &mut World,
-    run: impl FnOnce(&mut World) -> Result<R, Error>,
-) -> Result<(R, Duration), Error> {
-    world.barrier()?;
-    let begun = Instant::now();
-    let result = run(world)?;
-    world.barrier()?;
-    Ok((result, begun.elapsed()))
+/// If they come to different things; that of a rank.
+pub(crate) fn run(program: Program) -> End {
+    program.check(1)?;
+    let mut world = World::from_environment()?;
+    program.check(world.size())?;
+    let done = program.run(&mut world)?;
+    if let Some(came) = done.values {
+        let serial = program.serial();
+        let begun = Instant::now();
+        let expected = serial();
+        let time = begun.elapsed();
+        report(program, &world, [done.time, time], program.agrees(&came, &expected))?;
+    }
+    Ok(world.finish()?)
 }
 
-/// Runs something alone.
-pub(crate) fn alone<R>(run: impl FnOnce() -> R) -> (R, Duration) {
-    let begun = Instant::now();
-    let result = run();
-    (result, begun.elapsed())
-}
-
-/// Says how long it took, against a serial run; on rank 0. `right`: both came to the same.
-///
-/// # Errors
-/// If they did not.
-pub(crate) fn report(
-    world: &World,
-    what: &str,
-    together: Duration,
-    serial: Duration,
-    right: bool,
-) -> Result<(), String> {
+fn report(program: Program, world: &World, [together, serial]: [Duration; 2], right: bool) -> Result<(), String> {
+    let what = program.name();
     if !right {
         return Err(format!("{what}: not what a serial run comes to"));
     }

@@ -1,7 +1,7 @@
 //! What the Split-C programs compute, and Rust's sort, for the C programs: what two programs compute alike says nothing
 //! about what they send.
 
-#[path = "../../../../splitc/examples/common/kernels.rs"]
+#[path = "../../../../space/src/programs/kernels.rs"]
 mod kernels;
 
 use std::slice::{from_raw_parts, from_raw_parts_mut};

@@ -70,7 +70,7 @@ impl<T: Element> Global<T> {
 }
 
 /// An array of `len` elements that is dealt out to all ranks in blocks: block 0 to rank 0, block 1 to rank 1, and so on
-/// and round again (Split-C: `A[n]::[block]`). Made by [`World::spread`](crate::World::spread).
+/// and round again (Split-C: `A[n]::[block]`). Made by [`Space::spread`](crate::Space::spread).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Spread<T> {
     base: Global<T>,
@@ -92,7 +92,11 @@ impl<T: Element> Spread<T> {
 
     /// Elements of each rank's part, those included that lie beyond the end of the array; more than any memory holds if
     /// they cannot be counted.
-    pub(crate) fn part(ranks: u32, len: usize, block: usize) -> usize {
+    ///
+    /// # Panics
+    /// If `ranks` or `block` is 0.
+    #[must_use]
+    pub fn part(ranks: u32, len: usize, block: usize) -> usize {
         len.div_ceil(block).div_ceil(ranks as usize).saturating_mul(block)
     }
 

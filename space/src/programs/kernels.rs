@@ -1,6 +1,5 @@
 //! What the programs compute between their messages. The programs that `bench/peers` puts beside them send by other
 //! means and compute by this very code, so that what is compared is what they send.
-#![allow(dead_code, reason = "each program uses some of it")]
 
 use std::ops::Range;
 

@@ -1,6 +1,6 @@
 //! What a global address space can hold: numbers, as little-endian bytes.
 
-/// How ranks' values become one ([`World::reduce`](crate::World::reduce)).
+/// How ranks' values become one ([`Space::reduce`](crate::Space::reduce)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Op {
     /// Their sum; whole numbers wrap around.
