@@ -4,23 +4,24 @@
 //! |---|---|
 //! | `parts` | what a platform's file says of processors and messages |
 //! | `world` | nodes, ports, and what happens |
-//! | `programs` | the seven programs as steps: matrix multiply and conjugate gradients |
-//! | `sorts`, `components` | the other five, whose messages depend on data |
+//! | `rank`, `memory` | a rank of a program on a node, and what lies where |
+//! | `play` | a program on all nodes, one rank at a time |
 //! | `results` | rows U7 and M5 |
 //!
-//! A program is represented by its operations and its messages: a node computes, sends short requests or bulk
-//! transfers in chunks, waits for all answers, or meets the others at a barrier. Every request is answered, and the
+//! The programs are those of [`cutthrough_space::programs`], which run for real in `cutthrough-splitc`. Here their
+//! ranks compute and move bytes as well, and a node goes through what that takes: it computes, sends short requests or
+//! bulk transfers in chunks, waits for answers, or meets the others at a barrier. Every request is answered, and the
 //! answer gives its place in the window back. A processor takes arrivals in when it sends and when it waits, never
 //! while it computes.
 //!
 //! A cluster has a processor's time for each message and no adapter that could cut it through, so there is nothing for
 //! the engine to decide and [`point`] takes any of its rules for the same.
 
-mod components;
+mod memory;
 mod parts;
-mod programs;
+mod play;
+mod rank;
 mod results;
-mod sorts;
 #[cfg(test)]
 mod tests;
 mod world;
@@ -28,6 +29,9 @@ mod world;
 use crate::outcome::Experiment;
 use crate::platform::Platform;
 use crate::point::{Firmware, Point, PointError, Query};
+
+pub use play::{PlayError, Played, play};
+pub use rank::{Coming, Rank, RankError};
 
 use parts::Machine;
 use world::{Step, run};
@@ -75,7 +79,7 @@ pub fn point(platform: &Platform, query: &Query) -> Result<Point, PointError> {
     if count == 0 || senders == 0 || senders >= machine.hosts {
         return cannot("needs at least one message, and from 1 to all but one of its nodes that send");
     }
-    let parts = payload.div_ceil(machine.chunk_of(machine.lane(payload)).max(1)).max(1);
+    let parts = machine.parts(payload);
     if u128::from(parts) * u128::from(count) * senders as u128 > MOST_MESSAGES {
         return cannot("is asked for too much: at most 4,194,304 messages, chunks counted one by one");
     }

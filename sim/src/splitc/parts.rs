@@ -1,26 +1,9 @@
 //! What a platform's file says of a cluster: its processors, and what a message costs.
 
+use cutthrough_space::Work;
+
 use crate::platform::{Platform, PlatformError};
 use crate::time::{Rate, Span};
-
-/// Operations on a node's own memory, with the loads and stores that belong to them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Work {
-    /// On whole numbers.
-    pub(crate) integer: u64,
-    /// On doubles.
-    pub(crate) float: u64,
-}
-
-impl Work {
-    pub(crate) const fn integer(integer: u64) -> Self {
-        Self { integer, float: 0 }
-    }
-
-    pub(crate) const fn float(float: u64) -> Self {
-        Self { integer: 0, float }
-    }
-}
 
 /// Lanes of a window: short messages, and chunks of bulk transfers.
 pub(crate) const SHORT: usize = 0;
@@ -131,6 +114,11 @@ impl Machine {
     /// Whether a transfer of so many bytes is short or bulk.
     pub(crate) const fn lane(&self, bytes: u64) -> usize {
         if bytes > self.short { BULK } else { SHORT }
+    }
+
+    /// Messages that so many bytes are cut into.
+    pub(crate) fn parts(&self, bytes: u64) -> u64 {
+        bytes.div_ceil(self.chunk_of(self.lane(bytes)).max(1)).max(1)
     }
 
     /// Most bytes of one message of a lane.

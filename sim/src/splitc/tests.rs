@@ -1,20 +1,29 @@
-//! The cluster against arithmetic, and the programs against what they stand for.
+//! The cluster against arithmetic, and what programs on it come to.
 
+use cutthrough_space::programs::{Done, Program};
+use cutthrough_space::{Global, Op, Space, Work};
 use proptest::prelude::*;
 
-use super::components::{components, edges, find, join};
-use super::parts::{Machine, Work};
-use super::programs::{Program, SIZES, Sizes, first_of, owner};
+use super::parts::Machine;
+use super::play::play_on;
 use super::results::programs;
 use super::world::{Run, Step, run};
-use super::{PLATFORMS, built_in, point};
+use super::{PLATFORMS, PlayError, Rank, RankError, built_in, play, point};
 use crate::atm::unet::costs;
 use crate::outcome::Drawing;
 use crate::platform::Platform;
 use crate::point::{Point, PointError, Query};
 
 /// Small problems, for many runs.
-const SMALL: Sizes = Sizes { block: 16, keys: 1 << 10, samples: 16, mesh: 24, grid: 16, iterations: 3, ..SIZES };
+const SMALL: [Program; 7] = [
+    Program::Matmul { blocks: 4, side: 16 },
+    Program::SampleSort { bulk: false, keys: 1 << 10 },
+    Program::SampleSort { bulk: true, keys: 1 << 10 },
+    Program::RadixSort { bulk: false, keys: 1 << 10 },
+    Program::RadixSort { bulk: true, keys: 1 << 10 },
+    Program::Components { side: 24, percent: 60 },
+    Program::Gradient { side: 16, iterations: 3 },
+];
 
 fn text(name: &str) -> &'static str {
     PLATFORMS.iter().find(|(known, _)| *known == name).unwrap().1
@@ -31,13 +40,21 @@ fn machine(text: &str) -> Result<Machine, String> {
     Machine::read(&Platform::parse(text, "x.toml").unwrap()).map_err(|error| error.to_string())
 }
 
+fn platform(name: &str) -> Platform {
+    Platform::parse(text(name), name).unwrap()
+}
+
+/// A program on so many nodes: how it has ended, and what the nodes did.
+fn done(machine: &Machine, program: Program, nodes: u32) -> (Vec<Done>, Run) {
+    play_on(machine, nodes, |rank| program.run(rank)).unwrap_or_else(|error| panic!("{program:?}: {error}"))
+}
+
 fn is_whole(run: &Run, nodes: usize) -> bool {
     (run.sent, run.sent_bytes, run.finished) == (run.handled, run.handled_bytes, nodes)
 }
 
 fn ask(name: &str, payload: u64, count: u64, senders: u32) -> Result<Point, PointError> {
-    let platform = Platform::parse(text(name), name).unwrap();
-    point(&platform, &Query { firmware: "adaptive".parse().unwrap(), payload, count, senders })
+    point(&platform(name), &Query { firmware: "adaptive".parse().unwrap(), payload, count, senders })
 }
 
 #[test]
@@ -68,7 +85,7 @@ fn a_chunk_is_copied_at_both_ends_and_crosses_both_ports_once() {
 fn a_bulk_read_goes_on_while_its_node_computes() {
     let bytes = 20 * 4096;
     let rows = [Step::Compute(Work::float(10_000)), Step::Poll].repeat(100);
-    let read = Step::Get { from: 1, bytes };
+    let read = Step::Get { from: 1, bytes, ticket: 0 };
     let ahead = [vec![read], rows.clone(), vec![Step::Sync]].concat();
     let after = [rows.clone(), vec![read, Step::Sync]].concat();
     let time = |steps: &[Step]| run(&built_in("cs2"), vec![steps.to_vec(), Vec::new()]).time;
@@ -81,7 +98,8 @@ fn computing_takes_operations_times_their_time_and_hears_nothing() {
     let work = Work { integer: 10, float: 5 };
     let alone = run(&built_in("cs2"), vec![vec![Step::Compute(work)]]);
     assert_eq!(alone.time.as_us(), 10.0 * 0.025 + 5.0 * 0.075);
-    let deaf = vec![vec![Step::Compute(Work::float(1_000_000))], vec![Step::Get { from: 0, bytes: 8 }, Step::Sync]];
+    let deaf =
+        vec![vec![Step::Compute(Work::float(1_000_000))], vec![Step::Get { from: 0, bytes: 8, ticket: 0 }, Step::Sync]];
     assert!(run(&built_in("cs2"), deaf).time.as_us() > 75_000.0);
 }
 
@@ -102,13 +120,33 @@ fn the_cluster_of_unet_costs_what_its_adapter_costs() {
 }
 
 #[test]
+fn a_node_waits_for_one_read_and_for_one_letter() {
+    let bytes = 20 * 4096;
+    let [near, far] = [Step::Get { from: 1, bytes: 8, ticket: 7 }, Step::Get { from: 1, bytes, ticket: 8 }];
+    let until = |last: Step| {
+        let steps = vec![far, near, last, Step::Clock];
+        run(&built_in("cs2"), vec![steps, Vec::new()]).marks[0][0].at
+    };
+    let [short, long, all] = [Step::Wait { ticket: 7 }, Step::Wait { ticket: 8 }, Step::Sync].map(until);
+    assert!(short < long && long == all, "{short:?} {long:?} {all:?}");
+    // Letters are heard in any order, and each once.
+    let tell = |number, bytes| Step::Tell { to: 1, bytes, number };
+    let hear = |number| Step::Hear { from: 0, number };
+    let heard = |steps: Vec<Step>| run(&built_in("cs2"), vec![vec![tell(1, bytes), tell(2, 8)], steps]);
+    let both = heard(vec![hear(2), Step::Clock, hear(1), Step::Clock]);
+    assert!(is_whole(&both, 2) && both.marks[1][0].at > both.first.unwrap(), "{both:?}");
+    assert_eq!(heard(vec![hear(1), hear(2), hear(2)]).stuck, [1]);
+}
+
+#[test]
 fn every_message_is_handled_once_and_every_program_ends_the_same_each_time() {
     for (name, _) in PLATFORMS {
-        for program in Program::ALL {
+        for program in SMALL {
             for nodes in [2, 3, 8] {
-                let once = run(&built_in(name), program.steps(&SMALL, nodes));
-                assert!(is_whole(&once, nodes) && once.sent > 0, "{name} {program:?} {nodes}: {once:?}");
-                assert_eq!(once, run(&built_in(name), program.steps(&SMALL, nodes)));
+                let (once, again) = (done(&built_in(name), program, nodes), done(&built_in(name), program, nodes));
+                let run = &once.1;
+                assert!(is_whole(run, nodes as usize) && run.sent > 0, "{name} {program:?} {nodes}: {run:?}");
+                assert_eq!(once, again);
             }
         }
     }
@@ -116,43 +154,105 @@ fn every_message_is_handled_once_and_every_program_ends_the_same_each_time() {
 
 #[test]
 fn one_node_needs_no_messages() {
-    for program in Program::ALL {
-        let alone = run(&built_in("cm5"), program.steps(&SMALL, 1));
-        assert_eq!((alone.sent, alone.finished, alone.time), (0, 1, alone.mean_computing()));
+    for program in SMALL {
+        let (done, alone) = done(&built_in("cm5"), program, 1);
+        assert_eq!((alone.sent, alone.finished, alone.time), (0, 1, alone.computing[0]));
+        assert!(done[0].time.as_nanos() > 0, "{program:?}");
     }
 }
 
 #[test]
 fn more_nodes_multiply_matrices_sooner() {
     for (name, _) in PLATFORMS {
-        let time = |nodes| run(&built_in(name), Program::Matrix.steps(&SIZES, nodes)).time;
-        let times = [1, 2, 4, 8].map(time);
+        let program = Program::Matmul { blocks: 4, side: 128 };
+        let times = [1, 2, 4, 8].map(|nodes| done(&built_in(name), program, nodes).0[0].time);
         assert!(times.is_sorted_by(|slower, faster| slower > faster), "{name}: {times:?}");
     }
 }
 
-/// The bytes of a matrix multiply are the blocks that are not at home.
+/// What a rank does takes the time of its node, and not that of the thread which it has here.
 #[test]
-fn a_matrix_multiply_fetches_what_is_not_at_home() {
-    let nodes = 8;
-    let away = |mine: usize| {
-        let (i, j) = (mine / 4, mine % 4);
-        (0..4).flat_map(|k| [4 * i + k, 4 * k + j]).filter(|block| block % nodes != mine % nodes).count()
+fn a_program_takes_the_time_of_its_node() {
+    let program = |rank: &mut Rank| {
+        let begun = rank.time()?;
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        rank.computes(Work::float(1000));
+        let computed = rank.time()?;
+        let place: Global<u64> = rank.alloc(1)?;
+        rank.barrier()?;
+        let asked = rank.time()?;
+        let value = if rank.rank() == 0 { rank.read(place.on(1))? } else { 0 };
+        let read = rank.time()?;
+        rank.barrier()?;
+        Ok((value, [computed - begun, read - asked].map(|time| time.as_nanos())))
     };
-    let blocks: usize = (0..16).map(away).sum();
-    let steps = Program::Matrix.steps(&SIZES, nodes);
-    let fetched = |step: &Step| if let Step::Get { bytes, .. } = step { *bytes } else { 0 };
-    assert_eq!(steps.iter().flatten().map(fetched).sum::<u64>(), blocks as u64 * 128 * 128 * 8);
+    let played = play(&platform("cm5"), 2, program).unwrap();
+    // 1000 operations of 182 ns; a round trip of 12 us, less what is shorter than a message of 16 bytes, and a copy.
+    let (computed, asked) = (played.results[0].1[0], played.results[0].1[1]);
+    assert_eq!((played.results[0].0, computed), (0, 182_000));
+    assert!((9_000..=13_000).contains(&asked), "{asked}");
+    assert_eq!(played.results[1].1[1], 0);
 }
 
 #[test]
-fn components_are_those_of_a_serial_run() {
-    let mut parents: Vec<usize> = (0..SMALL.mesh * SMALL.mesh).collect();
-    edges(&SMALL).into_iter().for_each(|edge| join(&mut parents, edge));
-    let serial: Vec<usize> = (0..parents.len()).map(|point| find(&mut parents, point)).collect();
-    for nodes in [1, 2, 5, 8, 24] {
-        assert_eq!(components(&SMALL, nodes).1, serial, "{nodes} nodes");
+fn a_rank_that_fails_or_panics_ends_the_run_and_is_named() {
+    // All others wait for it, in each way of waiting.
+    let others = |rank: &mut Rank| match rank.rank() {
+        1 => rank.barrier(),
+        2 => rank.reduce(Op::Sum, 1_u32).map(drop),
+        _ => rank.all_store_sync(),
+    };
+    let run = |program: &(dyn Fn(&mut Rank) -> Result<(), RankError> + Sync)| {
+        play(&platform("cs2"), 4, program).unwrap_err().to_string()
+    };
+    let failed = run(&|rank| match rank.rank() {
+        3 => rank.store(Global::new(0, 64), 1_u8),
+        _ => others(rank),
+    });
+    assert!(failed.starts_with("rank 3: 1 bytes from 0x40 on do not lie in the part of rank 0"), "{failed}");
+    let panicked = run(&|rank| match rank.rank() {
+        3 => panic!("on purpose, by rank {}", rank.rank()),
+        _ => others(rank),
+    });
+    assert_eq!(panicked, "rank 3 panicked: on purpose, by rank 3");
+    // Whoever goes on although all is over ends, too.
+    let stubborn = run(&|rank| match rank.rank() {
+        3 => Err(RankError::Uneven),
+        _ => (0..100).map(|_| others(rank)).last().unwrap_or(Ok(())),
+    });
+    assert!(stubborn.starts_with("rank 3: "), "{stubborn}");
+}
+
+#[test]
+fn ranks_that_wait_for_ever_are_named() {
+    let stuck = play(&platform("cm5"), 3, |rank| if rank.rank() == 1 { Ok(()) } else { rank.barrier() });
+    assert!(matches!(stuck, Err(PlayError::Stuck { ranks }) if ranks == [0, 2]));
+    let uneven = play(&platform("cm5"), 2, |rank| rank.alloc::<u8>(1 + rank.rank() as usize).map(drop));
+    assert!(matches!(uneven, Err(PlayError::Failed { error: RankError::Uneven, .. })));
+    for nodes in [0, 9] {
+        let none = play(&platform("cm5"), nodes, |_| Ok(()));
+        assert!(matches!(none, Err(PlayError::Nodes { asked, has: 8 }) if asked == nodes));
     }
+}
+
+#[test]
+fn what_a_rank_may_not_do_is_refused_and_the_run_goes_on() {
+    play(&platform("cm5"), 2, |rank| {
+        let here: Global<u32> = rank.alloc(4)?;
+        let outside = |error| matches!(error, RankError::Outside { .. });
+        assert!(outside(rank.get(here.at(4)).unwrap_err()) && outside(rank.store(here.on(1).at(4), 1).unwrap_err()));
+        assert!(outside(rank.local(here.on(1 - rank.rank()), &mut [0]).unwrap_err()));
+        assert!(outside(rank.in_place(here, 5).unwrap_err()));
+        let odd = Global::<u32>::new(rank.rank(), here.offset() + 1);
+        assert!(matches!(rank.in_place(odd, 1), Err(RankError::Unaligned { .. })));
+        assert!(matches!(rank.get(here.on(2)), Err(RankError::NoRank { rank: 2, size: 2 })));
+        assert!(matches!(rank.broadcast_bulk(2, &mut [0_u8]), Err(RankError::NoRank { .. })));
+        rank.store(here.on(1 - rank.rank()), 7)?;
+        rank.all_store_sync()?;
+        assert_eq!(rank.in_place(here, 4)?, [7, 0, 0, 0]);
+        Ok(())
+    })
+    .unwrap();
 }
 
 #[test]
@@ -175,8 +275,8 @@ fn extreme_machines_work_or_are_refused() {
     ];
     for (key, value) in values {
         let machine = machine(&with(unet, key, value)).unwrap();
-        for program in Program::ALL {
-            let run = run(&machine, program.steps(&SMALL, 4));
+        for program in SMALL {
+            let (_, run) = done(&machine, program, 4);
             assert!(is_whole(&run, 4), "{key} = {value}, {program:?}");
         }
     }
@@ -191,33 +291,26 @@ fn what_a_cluster_cannot_do_is_said() {
 }
 
 proptest! {
-    #[test]
-    fn things_are_dealt_out_in_runs(total in 1usize..200, nodes in 1usize..20) {
-        for number in 0..total {
-            let node = owner(number, total, nodes);
-            prop_assert!((first_of(node, total, nodes)..first_of(node + 1, total, nodes)).contains(&number));
-        }
-    }
-
     /// No order of puts, gets, waits and barriers loses a message or leaves a node waiting.
     #[test]
     fn nothing_is_lost_whatever_the_nodes_do(
-        each in prop::collection::vec(prop::collection::vec((0u8..5, 0usize..8, 0u64..9000), 0..20), 1..9),
+        each in prop::collection::vec(prop::collection::vec((0u8..6, 0usize..8, 0u64..9000), 0..20), 1..9),
         barriers in 0usize..3,
     ) {
         let nodes = each.len();
-        let step = |node: usize, (kind, far, bytes): (u8, usize, u64)| match (kind, 1 + far % nodes.max(2)) {
+        let step = |node: usize, ticket: u32, (kind, far, bytes)| match (kind, 1 + far % nodes.max(2)) {
             (0, _) => Step::Compute(Work::integer(bytes)),
             (1, far) if far < nodes => Step::Put { to: (node + far) % nodes, bytes },
-            (2, far) if far < nodes => Step::Get { from: (node + far) % nodes, bytes },
+            (2, far) if far < nodes => Step::Get { from: (node + far) % nodes, bytes, ticket },
             (3, _) => Step::Sync,
+            (4, _) => Step::Wait { ticket: ticket.saturating_sub(1) },
             _ => Step::Poll,
         };
         let steps: Vec<Vec<Step>> = each
             .iter()
             .enumerate()
             .map(|(node, kinds)| {
-                let steps = kinds.iter().map(|kind| step(node, *kind));
+                let steps = kinds.iter().zip(0..).map(|(kind, ticket)| step(node, ticket, *kind));
                 steps.chain((0..barriers).map(|_| Step::Barrier)).chain([Step::Sync]).collect()
             })
             .collect();

@@ -1,12 +1,14 @@
 //! What happens: nodes that go through their steps, ports that carry one message at a time, and arrivals that wait
 //! until a processor looks for them.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+
+use cutthrough_space::Work;
 
 use crate::heap::Heap;
 use crate::time::{Span, Time};
 
-use super::parts::{BULK, Machine, SHORT, Work};
+use super::parts::{BULK, Machine, SHORT};
 
 /// Number of a node, from 0.
 pub(crate) type Node = usize;
@@ -21,23 +23,61 @@ pub(crate) enum Step {
     /// Split-phase write: the step is over when the last request has been sent.
     Put { to: Node, bytes: u64 },
     /// Split-phase read. A short one is over when its request has been sent; a bulk one at once: its chunks are asked
-    /// for, as the window lets them, whenever the processor looks for arrivals.
-    Get { from: Node, bytes: u64 },
+    /// for, as the window lets them, whenever the processor looks for arrivals. No two of a node have one ticket.
+    Get { from: Node, bytes: u64, ticket: Ticket },
+    /// Waits until a read has brought all of its bytes.
+    Wait { ticket: Ticket },
+    /// A letter: a write that the node waits for to which it goes. No two of a node to another have one number.
+    Tell { to: Node, bytes: u64, number: u64 },
+    /// Waits for a letter.
+    Hear { from: Node, number: u64 },
     /// Waits until every request has been answered.
     Sync,
-    /// Waits until every node is here: log2 of the nodes rounds of one message each, which can carry a sum as well.
+    /// Waits until every node is here: log2 of the nodes rounds of one message each.
     Barrier,
+    /// Notes the time, and how long the node has computed by now.
+    Clock,
+}
+
+/// Names a read of a node.
+pub(crate) type Ticket = u32;
+
+/// Where the steps of nodes come from.
+pub(crate) trait Course {
+    /// What a node does next that has done all that it was told before: at least one step, or none for ever.
+    fn next(&mut self, node: Node, now: Time) -> Vec<Step>;
+}
+
+/// The steps of each node, known from the beginning.
+impl Course for Vec<Vec<Step>> {
+    fn next(&mut self, node: Node, _: Time) -> Vec<Step> {
+        std::mem::take(&mut self[node])
+    }
 }
 
 /// What a message is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// Asks for an answer of so many bytes; an answer of none acknowledges. It has a place in the window of its lane.
-    Request { answer: u64, lane: usize },
+    Request { answer: u64, lane: usize, what: What },
     /// Gives a place in the window back.
-    Answer { lane: usize },
+    Answer { lane: usize, what: What },
     /// Says that its sender has reached a round of a barrier.
     Token { round: u32 },
+}
+
+/// What a request is part of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum What {
+    Write,
+    Read {
+        ticket: Ticket,
+    },
+    /// Of so many requests.
+    Letter {
+        number: u64,
+        parts: u64,
+    },
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -49,11 +89,11 @@ struct Message {
 }
 
 /// Asks for so many bytes.
-const fn get(bytes: u64, lane: usize) -> Kind {
-    Kind::Request { answer: bytes, lane }
+const fn get(bytes: u64, lane: usize, ticket: Ticket) -> Kind {
+    Kind::Request { answer: bytes, lane, what: What::Read { ticket } }
 }
 
-/// Payload of a barrier's message: one sum.
+/// Payload of a barrier's message.
 const TOKEN: u64 = 8;
 
 #[derive(Debug, Clone, Copy)]
@@ -73,14 +113,26 @@ enum Went {
     Nowhere,
 }
 
+impl Went {
+    const fn on_if(done: bool) -> Self {
+        if done { Self::On } else { Self::Nowhere }
+    }
+}
+
 #[derive(Debug)]
 struct State {
     steps: Vec<Step>,
     at: usize,
+    /// Whether no more steps come.
+    is_last: bool,
     /// Bytes of the present put that have been sent.
     progress: u64,
     /// Bulk reads that have chunks to ask for: whom, and how many bytes.
-    wanted: VecDeque<(Node, u64)>,
+    wanted: VecDeque<(Node, u64, Ticket)>,
+    /// Reads that have not come yet: how many answers are missing.
+    missing: BTreeMap<Ticket, u64>,
+    /// Letters of which something has come: how many requests are missing.
+    letters: BTreeMap<(Node, u64), u64>,
     /// Arrivals that nobody has looked at.
     inbox: VecDeque<Message>,
     /// What goes out once the processor is done.
@@ -95,16 +147,20 @@ struct State {
     out_free: Time,
     in_free: Time,
     computing: Span,
+    marks: Vec<Mark>,
     finished: Option<Time>,
 }
 
 impl State {
-    fn new(steps: Vec<Step>, nodes: usize) -> Self {
+    fn new(nodes: usize) -> Self {
         Self {
-            steps,
+            steps: Vec::new(),
             at: 0,
+            is_last: false,
             progress: 0,
             wanted: VecDeque::new(),
+            missing: BTreeMap::new(),
+            letters: BTreeMap::new(),
             inbox: VecDeque::new(),
             outgoing: None,
             is_idle: false,
@@ -115,6 +171,7 @@ impl State {
             out_free: Time::START,
             in_free: Time::START,
             computing: Span::ZERO,
+            marks: Vec::new(),
             finished: None,
         }
     }
@@ -134,18 +191,25 @@ impl State {
     }
 
     /// The next chunk of the oldest bulk read that is not asked for in full, if the window is open.
-    fn next_wanted(&mut self, machine: &Machine) -> Option<(Node, u64)> {
-        let &(from, left) = self.wanted.front()?;
+    fn next_wanted(&mut self, machine: &Machine) -> Option<(Node, u64, Ticket)> {
+        let &(from, left, ticket) = self.wanted.front()?;
         if !self.is_open(from, BULK, machine) {
             return None;
         }
         let part = left.min(machine.chunk_of(BULK));
         self.wanted.pop_front();
         if left > part {
-            self.wanted.push_front((from, left - part));
+            self.wanted.push_front((from, left - part, ticket));
         }
-        Some((from, part))
+        Some((from, part, ticket))
     }
+}
+
+/// A node has come to a [`Step::Clock`]: when, and how long it had computed by then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Mark {
+    pub(crate) at: Time,
+    pub(crate) computing: Span,
 }
 
 /// What a run came to.
@@ -155,6 +219,8 @@ pub(crate) struct Run {
     pub(crate) time: Span,
     /// Time in which each node computed.
     pub(crate) computing: Vec<Span>,
+    /// The marks of each node.
+    pub(crate) marks: Vec<Vec<Mark>>,
     /// Messages that entered the network, and that a processor took in.
     pub(crate) sent: u64,
     pub(crate) handled: u64,
@@ -164,33 +230,33 @@ pub(crate) struct Run {
     /// When the first request had been taken in, and the last.
     pub(crate) first: Option<Time>,
     pub(crate) last: Time,
-    /// Nodes that came to the end of their steps.
+    /// Nodes that came to the end of their steps, and those that did not.
     pub(crate) finished: usize,
+    pub(crate) stuck: Vec<Node>,
     pub(crate) events: u64,
 }
 
-impl Run {
-    /// Mean time that a node computed.
-    pub(crate) fn mean_computing(&self) -> Span {
-        let sum: Span = self.computing.iter().copied().sum();
-        Span::from_ps(sum.as_ps() / self.computing.len().max(1) as u64)
-    }
-}
-
-struct World {
+struct World<'a, C> {
     machine: Machine,
+    course: &'a mut C,
     heap: Heap<Event>,
     nodes: Vec<State>,
     run: Run,
 }
 
 /// Lets each node go through its steps.
-pub(crate) fn run(machine: &Machine, steps: Vec<Vec<Step>>) -> Run {
+pub(crate) fn run(machine: &Machine, mut steps: Vec<Vec<Step>>) -> Run {
     let count = steps.len();
-    let nodes: Vec<State> = steps.into_iter().map(|steps| State::new(steps, count)).collect();
+    follow(machine, count, &mut steps)
+}
+
+/// Lets each of so many nodes go through its steps, which it is told when it has done those before.
+pub(crate) fn follow<C: Course>(machine: &Machine, count: usize, course: &mut C) -> Run {
+    let nodes: Vec<State> = std::iter::repeat_with(|| State::new(count)).take(count).collect();
     let run = Run {
         time: Span::ZERO,
         computing: Vec::new(),
+        marks: Vec::new(),
         sent: 0,
         handled: 0,
         sent_bytes: 0,
@@ -198,9 +264,10 @@ pub(crate) fn run(machine: &Machine, steps: Vec<Vec<Step>>) -> Run {
         first: None,
         last: Time::START,
         finished: 0,
+        stuck: Vec::new(),
         events: 0,
     };
-    let mut world = World { machine: *machine, heap: Heap::new(), nodes, run };
+    let mut world = World { machine: *machine, course, heap: Heap::new(), nodes, run };
     for node in 0..count {
         world.heap.at(Time::START, Event::Ready(node));
     }
@@ -211,13 +278,15 @@ pub(crate) fn run(machine: &Machine, steps: Vec<Vec<Step>>) -> Run {
     Run {
         time: finished.clone().max().unwrap_or_default() - Time::START,
         finished: finished.count(),
+        stuck: (0..count).filter(|node| world.nodes[*node].finished.is_none()).collect(),
         computing: world.nodes.iter().map(|node| node.computing).collect(),
+        marks: world.nodes.iter_mut().map(|node| std::mem::take(&mut node.marks)).collect(),
         events: world.heap.taken(),
         ..world.run
     }
 }
 
-impl World {
+impl<C: Course> World<'_, C> {
     fn happens(&mut self, event: Event) {
         match event {
             Event::Ready(node) => {
@@ -257,6 +326,10 @@ impl World {
     fn turn(&mut self, node: Node) {
         loop {
             let state = &mut self.nodes[node];
+            if state.at == state.steps.len() && !state.is_last {
+                state.steps = self.course.next(node, self.heap.now());
+                (state.at, state.is_last) = (0, state.steps.is_empty());
+            }
             let step = state.steps.get(state.at).copied();
             if let Some(Step::Compute(work)) = step {
                 let span = self.machine.time_of(work);
@@ -267,8 +340,9 @@ impl World {
             if let Some(message) = state.inbox.pop_front() {
                 return self.handle(node, message);
             }
-            if let Some((from, bytes)) = state.next_wanted(&self.machine) {
-                return self.request(node, BULK, Message { from: node, to: from, bytes: 0, kind: get(bytes, BULK) });
+            if let Some((from, bytes, ticket)) = state.next_wanted(&self.machine) {
+                let kind = get(bytes, BULK, ticket);
+                return self.request(node, BULK, Message { from: node, to: from, bytes: 0, kind });
             }
             let went = match step {
                 None => {
@@ -277,11 +351,26 @@ impl World {
                     Went::Nowhere
                 }
                 Some(Step::Compute(_) | Step::Poll) => Went::On,
-                Some(Step::Put { to, bytes }) => self.put(node, to, bytes),
-                Some(Step::Get { from, bytes }) => self.get(node, from, bytes),
-                Some(Step::Sync) if state.has_all() => Went::On,
-                Some(Step::Sync) => Went::Nowhere,
+                Some(Step::Put { to, bytes }) => self.put(node, to, bytes, What::Write),
+                Some(Step::Tell { to, bytes, number }) => {
+                    let parts = self.machine.parts(bytes);
+                    self.put(node, to, bytes, What::Letter { number, parts })
+                }
+                Some(Step::Get { from, bytes, ticket }) => self.get(node, from, bytes, ticket),
+                Some(Step::Wait { ticket }) => Went::on_if(!state.missing.contains_key(&ticket)),
+                Some(Step::Hear { from, number }) => {
+                    let all = state.letters.get(&(from, number)) == Some(&0);
+                    if all {
+                        state.letters.remove(&(from, number));
+                    }
+                    Went::on_if(all)
+                }
+                Some(Step::Sync) => Went::on_if(state.has_all()),
                 Some(Step::Barrier) => self.barrier(node),
+                Some(Step::Clock) => {
+                    state.marks.push(Mark { at: self.heap.now(), computing: state.computing });
+                    Went::On
+                }
             };
             match went {
                 Went::On => self.nodes[node].advance(),
@@ -306,8 +395,8 @@ impl World {
         self.occupy(node, self.machine.send_cost(message.bytes), Some(message));
     }
 
-    /// Sends the next part of a put, if the window is open.
-    fn put(&mut self, node: Node, to: Node, bytes: u64) -> Went {
+    /// Sends the next part of a put or a letter, if the window is open.
+    fn put(&mut self, node: Node, to: Node, bytes: u64, what: What) -> Went {
         let machine = self.machine;
         let lane = machine.lane(bytes);
         let state = &mut self.nodes[node];
@@ -319,24 +408,25 @@ impl World {
         if state.progress == bytes {
             state.advance();
         }
-        let kind = Kind::Request { answer: 0, lane };
+        let kind = Kind::Request { answer: 0, lane, what };
         self.request(node, lane, Message { from: node, to, bytes: part, kind });
         Went::Busy
     }
 
     /// Asks for a few bytes, if the window is open; notes that many are wanted.
-    fn get(&mut self, node: Node, from: Node, bytes: u64) -> Went {
+    fn get(&mut self, node: Node, from: Node, bytes: u64, ticket: Ticket) -> Went {
         let machine = self.machine;
         let state = &mut self.nodes[node];
+        state.missing.insert(ticket, machine.parts(bytes));
         if machine.lane(bytes) == BULK {
-            state.wanted.push_back((from, bytes));
+            state.wanted.push_back((from, bytes, ticket));
             return Went::On;
         }
         if !state.is_open(from, SHORT, &machine) {
             return Went::Nowhere;
         }
         state.advance();
-        self.request(node, SHORT, Message { from: node, to: from, bytes: 0, kind: get(bytes, SHORT) });
+        self.request(node, SHORT, Message { from: node, to: from, bytes: 0, kind: get(bytes, SHORT, ticket) });
         Went::Busy
     }
 
@@ -374,14 +464,28 @@ impl World {
         let mut span = self.machine.handle_cost(message.bytes);
         let mut outgoing = None;
         match message.kind {
-            Kind::Request { answer: bytes, lane } => {
+            Kind::Request { answer: bytes, lane, what } => {
+                if let What::Letter { number, parts } = what {
+                    *self.nodes[node].letters.entry((message.from, number)).or_insert(parts) -= 1;
+                }
                 let done = self.heap.now() + span;
                 self.run.first = self.run.first.or(Some(done));
                 self.run.last = self.run.last.max(done);
                 span += self.machine.send_cost(bytes);
-                outgoing = Some(Message { from: node, to: message.from, bytes, kind: Kind::Answer { lane } });
+                outgoing = Some(Message { from: node, to: message.from, bytes, kind: Kind::Answer { lane, what } });
             }
-            Kind::Answer { lane } => self.nodes[node].open[message.from][lane] -= 1,
+            Kind::Answer { lane, what } => {
+                let state = &mut self.nodes[node];
+                state.open[message.from][lane] -= 1;
+                if let What::Read { ticket } = what
+                    && let Some(missing) = state.missing.get_mut(&ticket)
+                {
+                    *missing -= 1;
+                    if *missing == 0 {
+                        state.missing.remove(&ticket);
+                    }
+                }
+            }
             Kind::Token { round } => self.nodes[node].tokens[round as usize] += 1,
         }
         self.occupy(node, span, outgoing);
