@@ -1,9 +1,15 @@
 //! `lease`: opens a ring of the adapter `xdp` and passes it to a process without privileges, which then has it alone.
+//!
+//! A helper that is killed (`kill -9`) leaves its socket, as the kernel has it. So it has a guard, a process of its own
+//! that learns of its end by the end of its standard input, and removes what it has left.
 
+use std::ffi::OsString;
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -35,6 +41,10 @@ pub struct LeaseArgs {
     /// Which queue of the interface
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub queue: u32,
+
+    /// Remove what a killed helper has left at PATH, when standard input ends.
+    #[arg(long, hide = true)]
+    pub guard: bool,
 }
 
 /// A ring that waits for its user.
@@ -60,6 +70,11 @@ struct Taken {
 /// # Errors
 /// If there is no ring to be had, or no place to wait at; [`Failure::CheckFailed`] if a signal ends it before.
 pub fn run(args: &LeaseArgs, output: Output) -> Result<(), Failure> {
+    if args.guard {
+        let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
+        let _ = Lease::sweep(&args.at);
+        return Ok(());
+    }
     let failed = |error| match &error {
         LeaseError::Malformed(_) => Failure::from_error(&error, "check the address"),
         _ => {
@@ -73,6 +88,8 @@ pub fn run(args: &LeaseArgs, output: Output) -> Result<(), Failure> {
     }
     address::check(&args.address, Use::Lease)?;
     let mut bell = bell().map_err(|error| Failure::of_start("signals cannot be heeded", &error))?;
+    // Before there is anything to be left, so that it has none of the ring's files.
+    let _guard = Guard::start(args).map_err(|error| Failure::of_start("the guard cannot be started", &error))?;
     let lease = Lease::open(&args.address, args.queue, None, &args.at).map_err(failed)?;
     let place = identity(&args.at);
     let offered = Offered {
@@ -112,6 +129,30 @@ pub fn run(args: &LeaseArgs, output: Output) -> Result<(), Failure> {
     let tenant = tenant.map_err(failed)?;
     output.line(&Taken { process: tenant.process, user: tenant.user })?;
     output.say(&format!("process {} of user {} has it", tenant.process, tenant.user))
+}
+
+/// Outlives this process if that is killed. Dropped, it has ended.
+#[derive(Debug)]
+struct Guard(Child);
+
+impl Guard {
+    fn start(args: &LeaseArgs) -> io::Result<Self> {
+        // Where it has its own group, an interrupt at the terminal is the helper's alone.
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg("lease").arg(&args.address).args(["--guard", "--user", &args.user.to_string()]);
+        let mut at = OsString::from("--at=");
+        at.push(&args.at);
+        command.arg(at);
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+        command.spawn().map(Self)
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
+    }
 }
 
 /// How often it is told who was refused. Anybody may come as often as it likes, and would fill whatever keeps that.

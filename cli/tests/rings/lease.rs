@@ -230,6 +230,51 @@ fn a_helper_that_is_ended_leaves_nothing() {
     }
 }
 
+/// The guard of a helper: the one process that the helper has started.
+fn guard_of(helper: &Process) -> Pid {
+    let number = helper.0.id();
+    let children = std::fs::read_to_string(format!("/proc/{number}/task/{number}/children")).expect("its children");
+    let guards: Vec<_> = children.split_whitespace().filter_map(|child| child.parse().ok()).collect();
+    assert_eq!(guards.len(), 1, "{children}");
+    Pid::from_raw(guards[0]).expect("a process number")
+}
+
+/// The socket of a helper that is killed goes by itself; where its guard is killed, too, the next helper takes its
+/// place. Its ring is gone at once, and so the next one has the same address and path.
+#[test]
+fn a_helper_that_is_killed_leaves_nothing() {
+    let Some(pair) = wire() else { return };
+    let folder = Folder::new("killed");
+    for with_guard in [false, true, false] {
+        let mut killed = helper(&pair, &folder.path());
+        let mode = std::fs::metadata(folder.path()).expect("its socket").permissions().mode();
+        assert_eq!(mode & 0o777, 0o666);
+        if with_guard {
+            let guard = guard_of(&killed);
+            kill_process(guard, Signal::KILL).expect("it runs");
+        }
+        killed.0.kill().expect("it runs");
+        killed.0.wait().expect("it was killed");
+        let begun = Instant::now();
+        while !with_guard && folder.path().exists() {
+            assert!(begun.elapsed() < PATIENCE, "its socket is there still");
+        }
+        assert_eq!(folder.path().exists(), with_guard);
+    }
+    // At once: whether the guard, or the next helper, removes it.
+    for _ in 0..3 {
+        drop(helper(&pair, &folder.path()));
+    }
+    let mut last = helper(&pair, &folder.path());
+    let mut tenant = match Process::start(&pair, tenant(&folder.path(), USER, "udp")) {
+        Ok(tenant) => tenant,
+        Err(error) => return crate::skipped(format_args!("another user cannot run this program: {error}")),
+    };
+    tenant.says("READY");
+    assert!(last.0.wait().expect("it ends").success());
+    assert!(!folder.path().exists());
+}
+
 #[test]
 fn what_cannot_be_leased_is_refused_in_one_line() {
     let Some(pair) = wire() else { return };
@@ -257,9 +302,6 @@ fn what_cannot_be_leased_is_refused_in_one_line() {
     let said = lease(&at("xdp", Pair::NEAR, PORT + 2), &[]);
     assert!(said.contains("queue 0 of near is in use"), "{said}");
     drop(waits);
-    // It was killed, and has left its socket there.
-    assert!(folder.path().exists());
-    drop(helper(&pair, &folder.path()));
 
     let mut without = program(&["lease", &here, "--user", "1", "--at", path]);
     match within(&pair.near, || without.uid(USER).gid(USER).output()) {

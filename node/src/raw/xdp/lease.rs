@@ -39,7 +39,7 @@ use std::time::{Duration, Instant};
 
 use cutthrough_segment::map::MapError;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{FileType, Mode as FileMode, OFlags, chmod, fstat, open};
+use rustix::fs::{FileType, FlockOperation, Mode as FileMode, OFlags, chmod, flock, fstat, open};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
@@ -71,6 +71,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const CLOSING: Duration = Duration::from_millis(20);
 /// How long until a helper is called again at whose socket too many stand.
 const CROWDED: Duration = Duration::from_millis(1);
+/// How long a helper waits for others that begin in the same folder.
+const BEGINNING: Duration = Duration::from_secs(1);
 /// The longest IP datagram.
 const MTU_MAX: u32 = 65_535;
 
@@ -291,6 +293,16 @@ impl Lease {
         }
     }
 
+    /// Removes the socket that a killed helper has left at `path`: whether there was one. What somebody listens at
+    /// stays, and so does what is no socket. [`Lease::open`] does that by itself; this is for whoever outlives the
+    /// helper, as the program's guard does.
+    #[must_use]
+    pub fn sweep(path: &Path) -> bool {
+        let Ok(name) = SocketAddrUnix::new(path) else { return false };
+        let alone = alone_beside(path);
+        alone.is_some() && is_dead(path, &name) && std::fs::remove_file(path).is_ok()
+    }
+
     /// The helper's part with one process. None if that has not said yes.
     fn hand_over(&self, socket: &Stranger) -> Option<()> {
         say(socket, &self.terms.to_bytes(), &[]).ok()?;
@@ -379,6 +391,8 @@ impl Place {
         let refused = |errno| LeaseError::Path { path: path.to_owned(), errno };
         let name = SocketAddrUnix::new(path).map_err(refused)?;
         let socket = unix(SocketType::SEQPACKET, SocketFlags::empty()).map_err(refused)?;
+        // A socket at which nobody listens yet looks like one that a killed helper has left.
+        let _alone = alone_beside(path);
         match bind(&socket, &name) {
             Err(Errno::ADDRINUSE) if is_dead(path, &name) => {
                 std::fs::remove_file(path).map_err(|error| refused(errno(&error)))?;
@@ -427,6 +441,23 @@ fn open_to_all(path: &Path) -> rustix::io::Result<()> {
     }
     // By the file that was looked at, not by a name.
     chmod(format!("/proc/self/fd/{}", file.as_raw_fd()), FileMode::from_raw_mode(0o666))
+}
+
+/// Locks the folder of a path: while it is, no other helper makes a socket there, or removes a dead one. The lock is a
+/// process's, and goes with it. None where somebody keeps it for longer than a helper would, or the folder can be
+/// entered and no more: anybody who may read a folder may lock it, and shall keep no helper from its place by that.
+fn alone_beside(path: &Path) -> Option<OwnedFd> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = open(folder, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, FileMode::empty()).ok()?;
+    let begun = Instant::now();
+    loop {
+        match flock(&folder, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Some(folder),
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) if begun.elapsed() < BEGINNING => std::thread::sleep(CROWDED),
+            Err(_) => return None,
+        }
+    }
 }
 
 /// Whether a killed helper has left its socket here. Who listens for records refuses a stream by another word than a

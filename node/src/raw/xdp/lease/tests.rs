@@ -106,13 +106,66 @@ fn what_a_killed_helper_has_left_is_replaced_and_nothing_else() {
     assert!(matches!(taken, LeaseError::Taken(_)), "{taken}");
     // A process that is killed leaves the file.
     let dead = Meeting::new();
-    let name = SocketAddrUnix::new(&dead.0).expect("a name");
-    bind(unix(SocketType::SEQPACKET, SocketFlags::empty()).expect("a socket"), &name).expect("a free path");
+    leave_dead(&dead.0);
     assert!(take(&dead.0, LOCAL.into()).is_err_and(|error| matches!(error, LeaseError::Nobody(_))));
     drop(Place::open(&dead.0).expect("the path of the dead"));
     std::fs::write(&dead.0, b"precious").expect("a file");
     assert!(Place::open(&dead.0).is_err_and(|error| matches!(error, LeaseError::Taken(_))));
     assert_eq!(std::fs::read(&dead.0).expect("a file"), b"precious");
+}
+
+/// A socket of which nobody has the other end, as a killed helper leaves it.
+fn leave_dead(path: &Path) {
+    let name = SocketAddrUnix::new(path).expect("a name");
+    bind(unix(SocketType::SEQPACKET, SocketFlags::empty()).expect("a socket"), &name).expect("a free path");
+}
+
+/// However many begin at once where a killed helper was, one of them has its place, and is reached there.
+#[test]
+fn one_alone_takes_the_place_of_a_killed_helper() {
+    let meeting = Meeting::new();
+    for round in 0..300 {
+        leave_dead(&meeting.0);
+        let begin = std::sync::Barrier::new(4);
+        let places: Vec<_> = thread::scope(|scope| {
+            let open = || {
+                begin.wait();
+                Place::open(&meeting.0)
+            };
+            let all = [(); 4].map(|()| scope.spawn(open));
+            all.map(|one| one.join().expect("no panic")).into_iter().collect()
+        });
+        assert_eq!(places.iter().filter(|place| place.is_ok()).count(), 1, "{round}: {places:?}");
+        reach(&meeting.0).expect("it listens");
+    }
+}
+
+#[test]
+fn what_a_killed_helper_has_left_is_swept_and_nothing_else() {
+    let meeting = Meeting::new();
+    assert!(!Lease::sweep(&meeting.0), "there is nothing");
+    leave_dead(&meeting.0);
+    assert!(Lease::sweep(&meeting.0) && !meeting.0.exists());
+    std::fs::write(&meeting.0, b"precious").expect("a file");
+    assert!(!Lease::sweep(&meeting.0) && meeting.0.exists());
+    std::fs::remove_file(&meeting.0).expect("a file");
+    let place = Place::open(&meeting.0).expect("a free path");
+    assert!(!Lease::sweep(&meeting.0), "somebody listens there");
+    reach(&meeting.0).expect("it listens");
+    drop(place);
+    // Where another one is just beginning, as far as can be seen, nothing is removed.
+    let folder = std::env::temp_dir().join(format!("cutthrough-lease-locked-{}", std::process::id()));
+    std::fs::create_dir(&folder).expect("a folder");
+    let path = folder.join("socket");
+    leave_dead(&path);
+    let begins = alone_beside(&path).expect("nobody else is there");
+    assert!(!Lease::sweep(&path) && path.exists());
+    // It keeps nobody from beginning, either.
+    drop(Place::open(&path).expect("the path of the dead"));
+    drop(begins);
+    leave_dead(&path);
+    assert!(Lease::sweep(&path) && !path.exists());
+    std::fs::remove_dir(&folder).expect("nothing is left in it");
 }
 
 /// A helper that says `words`, and passes `files` of nothing when it hears yes: what the process says to that.
