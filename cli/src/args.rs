@@ -217,7 +217,10 @@ pub enum PerfTest {
         cutthrough perf serve --listen udp:0.0.0.0:7400 --key pages.key\n  \
         cutthrough perf lat --peer udp:HOST:7400 --key pages.key   on another machine\n\n\
         It serves one measuring end at a time, and goes to another core than that one\n\
-        if they are on one machine.")]
+        if they are on one machine.\n\n\
+        What is measured goes by the ports that follow, one after the other: let these\n\
+        through, too. At packet:, xdp: or net: it waits by a socket; a ring is there\n\
+        while something is measured, and the queue is free for others in between.")]
     Serve(ServeArgs),
 }
 

@@ -1,8 +1,6 @@
 //! How `perf` refuses, where there can be no ring: one line, exit code 2.
 
-use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::process::Child;
 
 use cutthrough::{Config, Endpoint};
 use cutthrough_cli::veth::{Pair, Space};
@@ -10,31 +8,8 @@ use cutthrough_node::sys::xdp::bpf::{Attached, Program, Rings};
 use cutthrough_node::sys::xdp::program::{Ours, redirect};
 use cutthrough_node::sys::xdp::{Interface, Mode};
 
+use super::serve::{PORT, Server};
 use super::{at, program, refusal, wire, within};
-
-const PORT: u16 = 7400;
-
-/// The other end of a measurement, killed when dropped.
-struct Server(Child);
-
-impl Server {
-    /// At the far end, once it listens.
-    fn start(pair: &Pair) -> Self {
-        let words = ["perf", "serve", "--insecure", "--listen", &at("xdp", Pair::FAR, PORT)];
-        let mut server = within(&pair.far, || program(&words).spawn()).expect("the program can be started");
-        let mut said = String::new();
-        let output = server.stdout.as_mut().expect("its output");
-        assert!(BufReader::new(output).read_line(&mut said).expect("its output") > 0, "it does not listen");
-        Self(server)
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// What a measurement from the near end says.
 fn measured(pair: &Pair) -> String {

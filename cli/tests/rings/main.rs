@@ -4,6 +4,7 @@
 mod defrag;
 mod errors;
 mod lease;
+mod serve;
 
 use cutthrough_conform::skipped;
 use std::net::IpAddr;
