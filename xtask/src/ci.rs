@@ -21,8 +21,9 @@ const TOLD_AGAIN: usize = 120;
 const SKIPPED: &str = "SKIPPED ";
 
 /// Why a test may be skipped even where a wire can be made: for want of a kernel, of hardware, of rights outside of
-/// this user's namespace, or by a limit that was set for this process. All else can be had there.
-const EXCUSED: [&str; 24] = [
+/// this user's namespace, of a program of somebody else's that only its test is for, or by a limit that was set for
+/// this process. All else can be had there.
+const EXCUSED: [&str; 26] = [
     "before Linux 6.",
     "no bond can be made: the kernel has none (CONFIG_BONDING)",
     "raw frames need Linux 6.2 or newer",
@@ -46,6 +47,8 @@ const EXCUSED: [&str; 24] = [
     "no interrupts: this test was started with SIGINT ignored",
     "\"-Ur\"] does not work here",
     "'unshare -Ur' does not work here",
+    "Open MPI is not installed here",
+    "MPICH is not installed here",
     // By nature: nobody can do anything about it.
     "no ManyEndpoints: a queue has one ring of AF_XDP",
 ];
