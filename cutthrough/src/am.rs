@@ -137,11 +137,16 @@ pub struct Settings {
     /// window, a busy server, another channel, or who uses the node. While there are so many, a call that would wait
     /// ends as [`RequestError::Overloaded`]; `rpc::Tower` is not ready. Default: 16384.
     pub max_pending: usize,
+    /// Bytes of the payloads of those calls, and of private memory for those of their replies, at least 1. A call with
+    /// more than is left of them is refused in the same way, but for one that would wait without another such call.
+    /// What a call that is under way keeps does not count: there the window is the bound. Default: 256 MiB.
+    pub max_pending_bytes: usize,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { window: WINDOW, deadline: Duration::from_secs(10), serve: 1024, max_pending: 16_384 }
+        let (max_pending, max_pending_bytes) = (16_384, 256 << 20);
+        Self { window: WINDOW, deadline: Duration::from_secs(10), serve: 1024, max_pending, max_pending_bytes }
     }
 }
 
@@ -281,7 +286,7 @@ impl Node {
     /// A node over an endpoint. Channels that the endpoint has already are not the node's.
     ///
     /// # Panics
-    /// If [`Settings::window`], [`Settings::serve`] or [`Settings::max_pending`] is out of its bounds.
+    /// If one of the numbers of the [`Settings`] is out of its bounds.
     #[must_use]
     pub fn new(endpoint: Endpoint, settings: Settings) -> Self {
         Self::with_state(endpoint, settings, ())
@@ -292,12 +297,13 @@ impl Node {
     /// and with it the state.
     ///
     /// # Panics
-    /// If [`Settings::window`], [`Settings::serve`] or [`Settings::max_pending`] is out of its bounds.
+    /// If one of the numbers of the [`Settings`] is out of its bounds.
     #[must_use]
     pub fn with_state(endpoint: Endpoint, settings: Settings, state: impl Any + Send) -> Self {
         assert!((1..=WINDOW).contains(&settings.window), "Settings::window is {}: 1 to {WINDOW}", settings.window);
         assert!(settings.serve > 0, "Settings::serve is {}: each request would find the node busy", settings.serve);
         assert!(settings.max_pending > 0, "Settings::max_pending is {}: no call could wait", settings.max_pending);
+        assert!(settings.max_pending_bytes > 0, "Settings::max_pending_bytes is 0: no tower would ever be ready");
         // A call that is passed to another node is none of its calls.
         let core = Core::naming_from(settings.window, endpoint.first_nonce());
         let shelf = Arc::new(Shelf::new(endpoint.bell()));

@@ -109,7 +109,8 @@
 //! poll: after 8 of them in a row on a thread, one lets its other tasks run first. Calls of many tasks are under way at
 //! the same time; those for which there is no room wait in the order in which they came, and one that is not polled any
 //! more keeps none of the others waiting. No more wait than [`Settings::max_pending`](crate::am::Settings::max_pending)
-//! says: one more ends as [`Overloaded`](crate::am::RequestError::Overloaded). With the feature `tower`, a `Tower` is
+//! says, nor with more bytes than [`max_pending_bytes`](crate::am::Settings::max_pending_bytes): one more ends as
+//! [`Overloaded`](crate::am::RequestError::Overloaded). With the feature `tower`, a `Tower` is
 //! ready while a call may wait, and its task is woken in its turn when it is.
 
 mod aside;

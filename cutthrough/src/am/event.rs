@@ -295,10 +295,15 @@ pub enum RequestError {
     /// There was no room in time, or, for a call of a client of `rpc`, no moment at which nobody else used the node.
     #[error("not sent within {0:?}: the peer makes no room, or others keep the node in use")]
     TimedOut(Duration),
-    /// As many calls of the client of `rpc` wait to be made as may ([`Settings::max_pending`]).
+    /// As many calls of the client of `rpc` wait to be made as may ([`Settings::max_pending`]), or with as many bytes
+    /// ([`Settings::max_pending_bytes`]).
     ///
     /// [`Settings::max_pending`]: super::Settings::max_pending
-    #[error("not sent: as many calls of this client wait to be made as may (Settings::max_pending); try again later")]
+    /// [`Settings::max_pending_bytes`]: super::Settings::max_pending_bytes
+    #[error(
+        "not sent: as many calls of this client wait to be made, or with as many bytes, as may \
+         (Settings::max_pending, max_pending_bytes); try again later"
+    )]
     Overloaded,
     /// The system refused to wait for room.
     #[error("waiting for room failed: the system refused to wait")]

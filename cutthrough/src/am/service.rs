@@ -53,6 +53,8 @@ struct Shared {
     deadline: Duration,
     /// [`Settings::max_pending`](super::Settings::max_pending).
     max_pending: usize,
+    /// [`Settings::max_pending_bytes`](super::Settings::max_pending_bytes).
+    max_pending_bytes: usize,
     /// Bytes of the pool of each of its channels.
     pool_bytes: u64,
     errands: Mutex<VecDeque<Errand>>,
@@ -171,7 +173,7 @@ impl Service {
         let (bell, heard) = UnixStream::pair()?;
         bell.set_nonblocking(true)?;
         heard.set_nonblocking(true)?;
-        let Settings { deadline, max_pending, .. } = node.settings;
+        let Settings { deadline, max_pending, max_pending_bytes, .. } = node.settings;
         let pool_bytes = node.inside.endpoint.pool_bytes();
         let [rung, relied, patrols] = [(); 3].map(|()| AtomicBool::new(false));
         let summons = Arc::new(Summons { bell, rung, relied, patrols });
@@ -182,6 +184,7 @@ impl Service {
             node: NodeLock::new(node),
             deadline,
             max_pending,
+            max_pending_bytes,
             pool_bytes,
             errands: Mutex::default(),
             sleepers: Mutex::default(),
@@ -296,9 +299,9 @@ impl Service {
         self.shared.deadline
     }
 
-    /// How many calls of a client may wait to be made.
-    pub(crate) fn max_pending(&self) -> usize {
-        self.shared.max_pending
+    /// How many calls of a client may wait to be made, and with how many bytes.
+    pub(crate) fn max_pending(&self) -> (usize, usize) {
+        (self.shared.max_pending, self.shared.max_pending_bytes)
     }
 
     /// Bytes of the pool of a channel.

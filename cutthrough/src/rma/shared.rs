@@ -407,9 +407,9 @@ impl Pieces {
                 };
                 // Of what is begun none is kept from waiting.
                 let permit = if next > 0 || sent {
-                    client.another_permit()
+                    client.another_permit(&raw)
                 } else {
-                    match client.permit() {
+                    match client.permit(&raw) {
                         Ok(permit) => permit,
                         Err(why) => return Poll::Ready(Err(why.into())),
                     }

@@ -152,8 +152,9 @@ impl<'a> Calling<'a> {
         }
     }
 
-    /// It has the right to wait already.
-    pub(super) fn permit(&mut self, permit: Permit) {
+    /// It has the right to wait already, however long it is.
+    pub(super) fn permit(&mut self, mut permit: Permit) {
+        permit.carry(self.raw.kept());
         self.permit = Some(permit);
     }
 

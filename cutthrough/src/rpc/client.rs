@@ -44,7 +44,7 @@ pub(super) struct Inside {
     pub(super) queue: Queue,
     /// Those of methods that are busy.
     pub(super) methods: Methods,
-    /// How many of them there may be.
+    /// How many of them there may be, and with how many bytes.
     pub(super) permits: Arc<Permits>,
     /// Whether the server is reached over a network.
     is_wire: bool,
@@ -104,7 +104,8 @@ impl Client {
         let line = Line { address, opening: false, failed: 0, error: None, again, rest: REST };
         let within = service.deadline();
         let queue = Queue::new(Arc::clone(service.crowd()));
-        let permits = Permits::new(service.max_pending());
+        let (most, most_bytes) = service.max_pending();
+        let permits = Permits::new(most, most_bytes);
         let (methods, channel, line) = (Methods::default(), CurrentChannel::new(channel), Mutex::new(line));
         let inside = Inside { service, queue, methods, permits, is_wire, channel, line };
         Self { inside: Arc::new(inside), within }
@@ -261,13 +262,13 @@ impl Client {
         self.within
     }
 
-    /// The right to have a call wait, if there is one; and another one for what goes on with such.
-    pub(crate) fn permit(&self) -> Result<Permit, RequestError> {
-        self.inside.permits.take().ok_or(RequestError::Overloaded)
+    /// The right to have this call wait, if there is one; and another one for what goes on with such.
+    pub(crate) fn permit(&self, raw: &Raw<'_>) -> Result<Permit, RequestError> {
+        self.inside.permits.take(raw.kept()).ok_or(RequestError::Overloaded)
     }
 
-    pub(crate) fn another_permit(&self) -> Permit {
-        self.inside.permits.take_another()
+    pub(crate) fn another_permit(&self, raw: &Raw<'_>) -> Permit {
+        self.inside.permits.take_another(raw.kept())
     }
 
     /// Bytes of the pool of a channel.

@@ -215,6 +215,12 @@ impl<'a> Raw<'a> {
         !self.body.is_empty()
     }
 
+    /// Bytes that it keeps while it waits: its payload, and private memory for that of its reply.
+    pub(super) fn kept(&self) -> usize {
+        let place = if let Some(Landing::Buffer(bytes)) = &self.landing { bytes.len() } else { 0 };
+        self.body.len() + place
+    }
+
     /// Whether a task would keep others waiting while it makes the call: its body goes only as fast as the server takes
     /// it, for the pool is too short for a copy.
     pub(super) fn waits(&self, node: &mut Node, channel: Channel) -> bool {

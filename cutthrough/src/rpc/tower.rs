@@ -9,13 +9,15 @@ use super::{Client, Message, Method, Pending, RpcError};
 
 /// One method of a [`Client`]'s server, for stacks of `tower` layers.
 ///
-/// It is ready while fewer calls of the client wait to be made than may
-/// ([`Settings::max_pending`](crate::am::Settings::max_pending)), and has the place of one of them then: a call that
-/// follows has that until it is made, so it never ends as [`Overloaded`](crate::am::RequestError::Overloaded). Those
+/// It is ready while fewer calls of the client wait to be made than may, with fewer bytes
+/// ([`Settings::max_pending`](crate::am::Settings::max_pending), and
+/// [`max_pending_bytes`](crate::am::Settings::max_pending_bytes)), and has the place of one of them then: a call that
+/// follows has that until it is made, so it never ends as [`Overloaded`](crate::am::RequestError::Overloaded). How long
+/// that will be is not known before: so each that is ready may bring one call that is longer than what was left. Those
 /// that are not ready are woken in the order in which they asked, one for each place that is free, and nobody who comes
-/// later gets that before them. One that is dropped gives its place back; a clone has none. A call by one that is not
-/// ready is as [`Client::start`]. All clones, services of other methods, and whoever else calls by that client have the
-/// same places.
+/// later gets that before them; where bytes are short, the next one when the call of the last has come. One that is
+/// dropped gives its place back; a clone has none. A call by one that is not ready is as [`Client::start`]. All clones,
+/// services of other methods, and whoever else calls by that client have the same places.
 ///
 /// A layer that sheds load, or goes by readiness, so sees that calls wait: because the window is full, or the server is
 /// busy or gone. Set `max_pending` to as many as shall wait: with 1, load is shed while one waits. To bound the calls

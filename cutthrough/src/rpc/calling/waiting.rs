@@ -96,15 +96,16 @@ impl Calling<'_> {
         }
     }
 
-    /// Has the right to wait, or ends: as many others wait as may. What was sent before, and comes again, goes on.
+    /// Has the right to wait, or ends: as many others wait as may, or with as many bytes. What was sent before, and
+    /// comes again, goes on.
     pub(super) fn may_wait(&mut self, inside: &Inside) -> ControlFlow<Result<Reply, RawError>> {
         if self.permit.is_none() {
             let was_sent = match self.before {
                 Some(CallError::NotSent(why)) => why.may_have_run(),
                 before => before.is_some(),
             };
-            let permits = &inside.permits;
-            self.permit = if was_sent { Some(permits.take_another()) } else { permits.take() };
+            let (permits, bytes) = (&inside.permits, self.raw.kept());
+            self.permit = if was_sent { Some(permits.take_another(bytes)) } else { permits.take(bytes) };
         }
         if self.permit.is_none() {
             return ControlFlow::Break(Err(self.ended(inside, RequestError::Overloaded.into())));
