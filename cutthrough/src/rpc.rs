@@ -139,7 +139,8 @@ pub use message::Message;
 pub use pending::{Pending, RawPending};
 pub use raw::{Raw, RawError};
 pub use serve::{
-    Answer, Refusal, limit_concurrency, serve, serve_later, serve_later_with, serve_raw, serve_raw_with, serve_with,
+    Answer, Refusal, limit_concurrency, limit_per_caller, serve, serve_later, serve_later_with, serve_raw,
+    serve_raw_with, serve_with,
 };
 #[cfg(feature = "tower")]
 pub use tower::Tower;

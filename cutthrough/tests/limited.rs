@@ -1,4 +1,4 @@
-//! Methods that serve no more calls at a time than they may, while others are served.
+//! Methods that serve no more calls at a time than they may, of all callers or of each, while others are served.
 
 mod two;
 
@@ -7,13 +7,14 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use cutthrough::am::{Args, CallError, Deferred, Failure, Service, Settings};
+use cutthrough::am::{Args, CallError, Deferred, Failure, Node, Service, Settings};
 use cutthrough::rpc::{self, Answer, Client, Method, Pending, RpcError};
 use cutthrough::{Config, Counter};
 use two::{Over, PATIENCE, small, until};
 
 over_both! {
-    a_handler_at_its_limit_is_named, a_slow_method_shuts_out_no_fast_one, all_calls_of_a_slow_method_are_served_once,
+    a_handler_at_its_limit_is_named, a_caller_at_its_limit_is_named, a_greedy_caller_shuts_out_no_other,
+    a_slow_method_shuts_out_no_fast_one, all_calls_of_a_slow_method_are_served_once,
     who_finds_the_window_full_stands_behind_those_before,
 }
 
@@ -67,16 +68,138 @@ fn a_handler_at_its_limit_is_named(over: Over) {
     assert_eq!(counter(Counter::RequestsBusy), 0);
 }
 
+/// Each caller has its own places, and with a channel they end.
+fn a_caller_at_its_limit_is_named(over: Over) {
+    let put_off = Put::<Deferred>::default();
+    let its = Arc::clone(&put_off);
+    let (server, mut greedy, mut channel) = over.serve(|node| {
+        for handler in [1, 2] {
+            let its = Arc::clone(&its);
+            node.short(handler, Args::Any, move |request| its.lock().expect("a list").push(request.defer()));
+        }
+        node.limit_concurrency(1, 5);
+        node.limit_per_caller(1, 2);
+    });
+    let mut other = Over::node(small(), Settings::default());
+    let others = other.connect(&server.address, PATIENCE).expect("a channel");
+    let come = |count| until("they come", || put_off.lock().expect("a list").len() == count);
+    let refused = |node: &mut Node, channel| {
+        let error = node.call(channel, 1, &[], PATIENCE).map(drop).expect_err("as many are put off as may");
+        assert_eq!(error.error, Failure::HandlerBusy.into());
+        String::from_utf8(error.args).expect("words")
+    };
+    for _ in 0..2 {
+        greedy.request(channel, 1, &[]).expect("room");
+    }
+    come(2);
+    for _ in 0..3 {
+        assert_eq!(refused(&mut greedy, channel), "handler 1 serves 2 of each caller");
+    }
+    // Those of others are served, and so are those of other handlers.
+    other.request(others, 1, &[]).expect("room");
+    come(3);
+    for _ in 0..3 {
+        greedy.request(channel, 2, &[]).expect("room");
+    }
+    come(6);
+    other.request(others, 1, &[]).expect("room");
+    come(7);
+    assert_eq!(refused(&mut other, others), "handler 1 serves 2 of each caller");
+    // Answered, one makes room for another of its own caller's.
+    put_off.lock().expect("a list").remove(0).reply(&[], Vec::new());
+    until("it is answered", || greedy.poll().is_some());
+    assert_eq!(refused(&mut other, others), "handler 1 serves 2 of each caller");
+    greedy.request(channel, 1, &[]).expect("room");
+    come(7);
+    assert_eq!(refused(&mut greedy, channel), "handler 1 serves 2 of each caller");
+    // What was asked on a channel that has ended is no caller's, and counts among all.
+    greedy.close(channel);
+    channel = greedy.connect(&server.address, PATIENCE).expect("a channel");
+    until("the other channel has ended", || {
+        put_off.lock().expect("a list").iter().filter(|asked| asked.is_over()).count() == 5
+    });
+    greedy.request(channel, 1, &[]).expect("room");
+    come(8);
+    assert_eq!(refused(&mut greedy, channel), "handler 1 serves 5");
+    assert_eq!(refused(&mut other, others), "handler 1 serves 5");
+    put_off.lock().expect("a list").clear();
+    until("there is room", || {
+        let called = greedy.call(channel, 1, &[], Duration::from_millis(1)).map(drop);
+        called.is_err_and(|error| error.error == CallError::Late)
+    });
+}
+
+/// One that has hundreds of calls waiting has its places, and no more; whoever comes then is served at once.
+fn a_greedy_caller_shuts_out_no_other(over: Over) {
+    const CALLS: u64 = 200;
+    const GREEDY: u64 = 1000;
+    let (mut node, address) = over.listening(small(), Settings::default());
+    let put_off = Put::<(u64, Answer<u64>)>::default();
+    let its = Arc::clone(&put_off);
+    rpc::serve_later(&mut node, SLOW, move |number, answer| its.lock().expect("a list").push((number, answer)));
+    rpc::limit_concurrency(&mut node, SLOW, 3);
+    rpc::limit_per_caller(&mut node, SLOW, 2);
+    let server = Service::spawn(node, |_| ()).expect("a thread");
+    let client = || {
+        let service = Arc::new(Service::spawn(Over::node(small(), Settings::default()), |_| ()).expect("a thread"));
+        Client::connect(service, &address, PATIENCE).expect("a channel")
+    };
+    let (greedy, other) = (client(), client());
+    let mut calls: Vec<_> = (0..CALLS).map(|number| greedy.start(SLOW, &(GREEDY + number))).collect();
+    let count = |of: fn(u64) -> bool| put_off.lock().expect("a list").iter().filter(|its| of(its.0)).count();
+    let polled = |calls: &mut Vec<Pending<u64>>| {
+        calls.retain_mut(|call| match poll(call) {
+            Poll::Ready(result) => result.is_err_and(|error| panic!("{error}")),
+            Poll::Pending => true,
+        });
+    };
+    until("it has its places", || {
+        polled(&mut calls);
+        count(|number| number >= GREEDY) == 2 && busy(&server) >= 10
+    });
+    // None of the greedy one's is answered meanwhile.
+    for number in 0..20 {
+        let mut call = other.start(SLOW, &number);
+        let mut answered = false;
+        until("it is served", || {
+            polled(&mut calls);
+            let mut list = put_off.lock().expect("a list");
+            if let Some(at) = list.iter().position(|its| its.0 == number) {
+                list.remove(at).1.give(Ok(number + 1));
+            }
+            drop(list);
+            if let Poll::Ready(result) = poll(&mut call) {
+                assert_eq!(result, Ok(number + 1));
+                answered = true;
+            }
+            answered
+        });
+        assert_eq!((count(|number| number >= GREEDY), calls.len()), (2, 200));
+    }
+    // All of the greedy one's are served, too, two at a time.
+    let mut served = 0;
+    until("all are answered", || {
+        polled(&mut calls);
+        let come = std::mem::take(&mut *put_off.lock().expect("a list"));
+        assert!(come.len() <= 2);
+        served += come.into_iter().map(|(_, answer)| answer.give(Ok(7))).count();
+        calls.is_empty()
+    });
+    assert_eq!(served, 200);
+}
+
 #[test]
 fn a_limit_is_of_a_handler_that_there_is() {
     let mut node = Over::node(small(), Settings::default());
     node.short(3, Args::Any, |_| ());
     node.limit_concurrency(3, 1);
     for (handler, most, said) in [(2, 1, "no handler has the number 2"), (4, 1, "number 4"), (3, 0, "a limit of 0")] {
-        let limits = std::panic::AssertUnwindSafe(|| node.limit_concurrency(handler, most));
-        let panic = std::panic::catch_unwind(limits).expect_err("there is no such handler");
-        let text = panic.downcast::<String>().expect("words");
-        assert!(text.contains(said), "{text}");
+        for limit in [Node::limit_concurrency, Node::limit_per_caller] {
+            let limits = std::panic::AssertUnwindSafe(|| limit(&mut node, handler, most));
+            let panic = std::panic::catch_unwind(limits).expect_err("there is no such handler");
+            let text = panic.downcast::<String>().expect("words");
+            assert!(text.contains(said), "{text}");
+        }
     }
 }
 

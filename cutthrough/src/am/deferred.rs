@@ -150,8 +150,52 @@ pub(super) struct PutOffs<R = ReplyTo> {
     /// The same by how they are cancelled. A peer that lies has several of one number.
     by_call: BTreeSet<(u32, CallId, u64)>,
     numbers: u64,
-    /// Of the handlers that have a limit: how many there may be, and how many there are.
-    limits: BTreeMap<u16, (usize, usize)>,
+    /// Of the handlers that have one.
+    limits: BTreeMap<u16, Limits>,
+}
+
+/// How many requests of a handler may be put off, and how many are.
+#[derive(Debug)]
+struct Limits {
+    most: usize,
+    /// Of one caller.
+    most_each: usize,
+    now: usize,
+    /// The same by the row that the answer goes to: where it is above 0.
+    by_row: BTreeMap<u32, usize>,
+}
+
+/// A limit of a handler, which as many as may have reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Limit {
+    /// Of all requests.
+    All(usize),
+    /// Of those of one caller.
+    Each(usize),
+}
+
+impl Limits {
+    const NONE: Self = Self { most: usize::MAX, most_each: usize::MAX, now: 0, by_row: BTreeMap::new() };
+
+    fn add(&mut self, row: u32) {
+        self.now += 1;
+        *self.by_row.entry(row).or_default() += 1;
+    }
+
+    fn remove(&mut self, row: u32) {
+        self.now -= 1;
+        self.leave(row);
+    }
+
+    /// One is no caller's any more.
+    fn leave(&mut self, row: u32) {
+        if let Some(its) = self.by_row.get_mut(&row) {
+            *its -= 1;
+            if *its == 0 {
+                self.by_row.remove(&row);
+            }
+        }
+    }
 }
 
 impl<R> Default for PutOffs<R> {
@@ -166,15 +210,29 @@ impl<R> PutOffs<R> {
         self.by_number.len()
     }
 
-    /// No more than so many of this handler's shall be put off.
-    pub(super) fn limit(&mut self, handler: u16, most: usize) {
-        let now = self.by_number.values().filter(|put_off| put_off.handler == handler).count();
-        self.limits.insert(handler, (most, now));
+    /// No more than so many of this handler's shall be put off, of all callers or of each one.
+    pub(super) fn limit(&mut self, handler: u16, limit: Limit) {
+        let by_number = &self.by_number;
+        let limits = self.limits.entry(handler).or_insert_with(|| {
+            let mut limits = Limits::NONE;
+            let its = by_number.values().filter(|put_off| put_off.handler == handler);
+            its.for_each(|put_off| limits.add(put_off.to));
+            limits.by_row.remove(&NOBODY);
+            limits
+        });
+        match limit {
+            Limit::All(most) => limits.most = most,
+            Limit::Each(most) => limits.most_each = most,
+        }
     }
 
-    /// As many as may of this handler are put off: how many that is.
-    pub(super) fn limit_reached(&self, handler: u16) -> Option<usize> {
-        self.limits.get(&handler).filter(|(most, now)| now >= most).map(|(most, _)| *most)
+    /// As many as may of this handler are put off, or of those of them whose answers go to this row.
+    pub(super) fn limit_reached(&self, handler: u16, row: u32) -> Option<Limit> {
+        let Limits { most, most_each, now, by_row } = self.limits.get(&handler)?;
+        if now >= most {
+            return Some(Limit::All(*most));
+        }
+        by_row.get(&row).filter(|its| *its >= most_each).map(|_| Limit::Each(*most_each))
     }
 
     /// One is put off that came on this row with this number, and whose answer goes to that row, by this right: its
@@ -184,18 +242,18 @@ impl<R> PutOffs<R> {
         let (number, over) = (self.numbers, Arc::default());
         self.by_call.insert((by.0, by.1, number));
         self.by_number.insert(number, PutOff { by, handler, to, right: Some(right), over: Arc::clone(&over) });
-        if let Some((_, now)) = self.limits.get_mut(&handler) {
-            *now += 1;
+        if let Some(limits) = self.limits.get_mut(&handler) {
+            limits.add(to);
         }
         (number, over)
     }
 
     /// One is about to be answered, by this right if it was not cancelled.
     fn settle(&mut self, number: u64) -> Option<R> {
-        let PutOff { by: (row, call), handler, right, .. } = self.by_number.remove(&number)?;
+        let PutOff { by: (row, call), handler, to, right, .. } = self.by_number.remove(&number)?;
         self.by_call.remove(&(row, call, number));
-        if let Some((_, now)) = self.limits.get_mut(&handler) {
-            *now -= 1;
+        if let Some(limits) = self.limits.get_mut(&handler) {
+            limits.remove(to);
         }
         right
     }
@@ -215,12 +273,15 @@ impl<R> PutOffs<R> {
     }
 
     /// A channel has ended. They count until they are answered or thrown away: who comes again has no more of them in
-    /// service. But nobody can cancel them.
+    /// service. But nobody can cancel them, and they are no caller's any more: another one may have the row.
     pub(super) fn end(&mut self, row: u32) {
         for (number, put_off) in &mut self.by_number {
             if put_off.by.0 == row || put_off.to == row {
                 put_off.over.store(true, Ordering::Relaxed);
                 self.by_call.remove(&(put_off.by.0, put_off.by.1, *number));
+                if let Some(limits) = self.limits.get_mut(&put_off.handler) {
+                    limits.leave(put_off.to);
+                }
                 (put_off.by.0, put_off.to) = (NOBODY, NOBODY);
             }
         }
@@ -386,11 +447,13 @@ mod tests {
         #[test]
         fn those_are_over_that_nobody_waits_for(steps in steps()) {
             let mut put_offs = PutOffs::<u64>::default();
-            // Of the handlers, whose numbers are those of the requests, one has a limit, and another one gets it later.
-            put_offs.limit(1, 2);
+            // Of the handlers, whose numbers are those of the requests, one has a limit, one has one for each caller,
+            // and a third gets both later.
+            put_offs.limit(1, Limit::All(2));
+            put_offs.limit(0, Limit::Each(2));
             // Number, how it can be cancelled, where its answer goes, whether it counts, whether it is over.
             let mut list = Vec::<(u64, Option<(u32, u32)>, Option<u32>, bool, bool)>::new();
-            let (mut flags, mut rights, mut handlers) = (Vec::new(), Vec::new(), Vec::new());
+            let (mut flags, mut rights, mut handlers, mut is_limited) = (Vec::new(), Vec::new(), Vec::new(), false);
             for step in steps {
                 match step {
                     Step::Put(row, nonce, to) => {
@@ -429,12 +492,25 @@ mod tests {
                 let over: Vec<_> = flags.iter().map(|over| over.load(Ordering::Relaxed)).collect();
                 prop_assert_eq!(over, list.iter().map(|its| its.4).collect::<Vec<_>>());
                 prop_assert!(put_offs.by_call.len() <= put_offs.len());
-                let of = |handler| (0..list.len()).filter(|at| list[*at].3 && handlers[*at] == handler).count();
-                prop_assert_eq!(put_offs.limit_reached(1), Some(2).filter(|_| of(1) >= 2));
-                if list.len() == 3 {
-                    put_offs.limit(2, 1);
+                let (all, handlers) = (&list, &handlers);
+                let its = |handler: u32| (0..all.len()).filter(move |at| all[*at].3 && handlers[*at] == handler);
+                let of = |handler| its(handler).count();
+                let of_row = |handler, row| its(handler).filter(|at| all[*at].2 == Some(row)).count();
+                if list.len() == 3 && !is_limited {
+                    put_offs.limit(2, Limit::Each(1));
+                    put_offs.limit(2, Limit::All(3));
+                    is_limited = true;
                 }
-                prop_assert_eq!(put_offs.limit_reached(2), Some(1).filter(|_| list.len() >= 3 && of(2) >= 1));
+                for row in 0..3 {
+                    let of_all = |handler, most| Some(Limit::All(most)).filter(|_| of(handler) >= most);
+                    let of_each = |handler, most| Some(Limit::Each(most)).filter(|_| of_row(handler, row) >= most);
+                    prop_assert_eq!(put_offs.limit_reached(1, row), of_all(1, 2));
+                    prop_assert_eq!(put_offs.limit_reached(0, row), of_each(0, 2));
+                    let both = of_all(2, 3).or(of_each(2, 1));
+                    prop_assert_eq!(put_offs.limit_reached(2, row), both.filter(|_| is_limited));
+                }
+                let counted = put_offs.limits.values().map(|limits| limits.by_row.len()).sum::<usize>();
+                prop_assert!(counted <= put_offs.len());
             }
         }
     }

@@ -7,7 +7,7 @@ use cutthrough_engine::am::{Failure, ReplyTo};
 use cutthrough_engine::time::Instant;
 use cutthrough_node::incoming::{Incoming, Payload};
 
-use super::deferred::PutOffs;
+use super::deferred::{Limit, PutOffs};
 use super::event::HEAD;
 use super::gather::{Part, is_arriving, unread};
 use super::request::{More, Request, Serving};
@@ -227,10 +227,29 @@ impl Node {
     /// # Panics
     /// If no handler has that number, or `most` is 0.
     pub fn limit_concurrency(&mut self, handler: u16, most: usize) {
+        self.limit(handler, most, Limit::All(most));
+    }
+
+    /// Bounds how many requests of a handler may be in service at a time for one caller, as
+    /// [`Node::limit_concurrency`] does for all of them: so one that has many under way leaves places to others. While
+    /// there are so many, others of that caller get [`Failure::HandlerBusy`]; those of other callers are served. With
+    /// both limits, and this one the lower, no caller takes all places of a handler.
+    ///
+    /// A caller is a channel, that to which the reply goes: who opens several has as many more. What was asked on a
+    /// channel that has ended counts among all of the handler's, until it is answered or thrown away, and as no
+    /// caller's.
+    ///
+    /// # Panics
+    /// If no handler has that number, or `most` is 0.
+    pub fn limit_per_caller(&mut self, handler: u16, most: usize) {
+        self.limit(handler, most, Limit::Each(most));
+    }
+
+    fn limit(&mut self, handler: u16, most: usize, limit: Limit) {
         assert!(most > 0, "a limit of {most}: each request would find handler {handler} busy");
         let registered = self.handlers.get_mut(usize::from(handler)).and_then(Option::as_mut);
         registered.unwrap_or_else(|| panic!("no handler has the number {handler}: register it first")).limited = true;
-        self.inside.deferred.limit(handler, most);
+        self.inside.deferred.limit(handler, limit);
     }
 
     /// Registers a handler of the library's own, as [`Node::whole`]. `admits` is asked before a payload has come.
@@ -314,13 +333,15 @@ impl Inside {
     /// Says why a request is not served; of a handler with a limit, which one it is, and how many it serves.
     #[cold]
     fn refuse_coming(&mut self, coming: Coming, why: Failure, words: &[u8]) {
-        match self.deferred.limit_reached(coming.handler) {
-            Some(most) if why == Failure::HandlerBusy => {
-                let words = format!("handler {} serves {most}", coming.handler);
-                self.fail(coming.to, why, words.as_bytes());
-            }
-            _ => self.fail(coming.to, why, words),
-        }
+        let reached = self.deferred.limit_reached(coming.handler, coming.to.row());
+        let Some(limit) = reached.filter(|_| why == Failure::HandlerBusy) else {
+            return self.fail(coming.to, why, words);
+        };
+        let words = match limit {
+            Limit::All(most) => format!("handler {} serves {most}", coming.handler),
+            Limit::Each(most) => format!("handler {} serves {most} of each caller", coming.handler),
+        };
+        self.fail(coming.to, why, words.as_bytes());
     }
 }
 
@@ -355,7 +376,7 @@ fn admit<'h>(
         Some(Failure::Late)
     } else if busy {
         Some(Failure::Busy)
-    } else if registered.limited && put_off.limit_reached(coming.handler).is_some() {
+    } else if registered.limited && put_off.limit_reached(coming.handler, coming.to.row()).is_some() {
         Some(Failure::HandlerBusy)
     } else {
         None

@@ -293,7 +293,7 @@ impl Request<'_> {
 
     /// Puts the answer off: it can be given later, by whoever has the node. Until then the request counts against the
     /// node's [`serve`](super::Settings::serve) limit, and against
-    /// [that of its handler](super::Node::limit_concurrency).
+    /// [those of its handler](super::Node::limit_concurrency).
     #[must_use]
     pub fn defer(self) -> Deferred {
         let by = (self.serving.incoming.channel().index(), call_of(self.serving.incoming));

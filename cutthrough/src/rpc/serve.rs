@@ -114,9 +114,39 @@ pub fn limit_concurrency<Q, R>(node: &mut Node, method: Method<Q, R>, most: usiz
     node.limit_concurrency(method.number, most);
 }
 
+/// Bounds the same for each caller: one that has many calls under way does not keep others from the method. While there
+/// are so many of one, its other calls of that method get [`Failure::HandlerBusy`], and wait at its own client.
+///
+/// ```
+/// # use std::sync::mpsc;
+/// # use cutthrough::am::{Node, Settings};
+/// # use cutthrough::rpc::{self, Answer, Method};
+/// # use cutthrough::{Config, Endpoint};
+/// const SEARCH: Method<String, Vec<u64>> = Method::new(1);
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let mut node = Node::new(Endpoint::open(Config::default())?, Settings::default());
+/// # let (searches, _searchers) = mpsc::channel::<(String, Answer<Vec<u64>>)>();
+/// rpc::serve_later(&mut node, SEARCH, move |text, answer| drop(searches.send((text, answer))));
+/// // Sixteen searches at a time, and no more than four of one caller.
+/// rpc::limit_concurrency(&mut node, SEARCH, 16);
+/// rpc::limit_per_caller(&mut node, SEARCH, 4);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// A caller is a channel: see [`Node::limit_per_caller`].
+///
+/// # Panics
+/// If nothing serves the method yet, or `most` is 0.
+pub fn limit_per_caller<Q, R>(node: &mut Node, method: Method<Q, R>, most: usize) {
+    node.limit_per_caller(method.number, most);
+}
+
 /// Registers what serves a method and answers later, on whatever thread. Until a call is answered it counts against the
 /// node's [`serve`](crate::am::Settings::serve) limit; while as many are put off, others get [`Failure::Busy`], which
-/// their callers try again until their deadline. [`limit_concurrency`] gives the method a limit of its own.
+/// their callers try again until their deadline. [`limit_concurrency`] gives the method a limit of its own,
+/// and [`limit_per_caller`] each of its callers.
 ///
 /// ```
 /// # use std::sync::{Arc, mpsc};

@@ -104,8 +104,8 @@ pub enum Failure {
     /// The handler says no, in its own words: they are in the answer's arguments.
     #[error("the handler refused the request")]
     Refused = 12,
-    /// This handler serves as many requests as it may; others may be served. It has not run: which one it is, and how
-    /// many it serves, is in the answer's arguments, in words.
+    /// This handler serves as many requests as it may, or as many of this caller; others may be served. It has not run:
+    /// which one it is, and how many it serves, is in the answer's arguments, in words.
     #[error("the handler is busy: it serves as many requests at a time as it may; this one was not served, try again")]
     HandlerBusy = 13,
 }
