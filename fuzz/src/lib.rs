@@ -11,7 +11,8 @@
 //!
 //! [`envelope`] is for frames of Ethernet, [`program`] and [`placing`] for the programs that look at them at an
 //! interface, [`ring`] for rings whose other side writes anything, and [`place`] and [`register`] for payloads that
-//! land in parts of pages.
+//! land in parts of pages. [`placed`] is a whole endpoint whose ring places payloads, before a kernel that does as it
+//! is told.
 //!
 //! [`am`] is for active messages, of peers that know the rules and break them, and [`memory`] for what they ask of an
 //! owner of memory and of a server of calls. [`part`] is for what they ask of a rank of Split-C, and answer it. Both
@@ -30,6 +31,7 @@ pub mod offset;
 pub mod pair;
 pub mod part;
 pub mod place;
+pub mod placed;
 pub mod placing;
 pub mod program;
 pub mod register;

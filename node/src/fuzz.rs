@@ -6,6 +6,8 @@ use cutthrough_engine::time::Instant;
 
 use crate::raw::Hop;
 use crate::raw::envelope::{self, ENVELOPE_BYTES, Envelope};
+#[cfg(all(feature = "fuzz", feature = "simulated"))]
+pub use crate::simulated::kernel::Deed;
 pub use crate::sys::xdp::fuzz::{Aim, Ran, announce, list, payload, run, set_word, socket, word};
 
 /// Writes the headers before a body of so many bytes, from one address and hardware address to another.

@@ -212,6 +212,14 @@ impl Network {
         self.carrier.shared.lock().interrupt(interrupts);
     }
 
+    /// Has the kernel of a host's ring do this out of turn, after so many of its steps and what it was told before. A
+    /// ring that is opened later has a kernel that was told nothing.
+    #[cfg(feature = "fuzz")]
+    #[doc(hidden)]
+    pub fn tell(&self, host: impl Into<IpAddr>, after: u8, deed: kernel::Deed) {
+        self.carrier.shared.lock().tell(host.into(), after, deed);
+    }
+
     /// What has become of frames at rings so far.
     #[must_use]
     pub fn frames(&self) -> Frames {

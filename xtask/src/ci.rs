@@ -363,7 +363,7 @@ fn plan(root: &Path) -> Plan {
 /// costs much, they would stay too short to do anything: there they have any length from the start.
 fn fuzz(target: &str) -> Step {
     let (seconds, lengths) = match target {
-        "link" | "net" | "trains" => (FUZZ_SECONDS, "-max_len=1024 -len_control=0"),
+        "link" | "net" | "placed" | "trains" => (FUZZ_SECONDS, "-max_len=1024 -len_control=0"),
         "pair" => (PAIR_SECONDS, "-max_len=1024 -len_control=0"),
         _ => (FUZZ_SECONDS, "-max_len=2048"),
     };

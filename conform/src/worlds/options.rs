@@ -93,6 +93,7 @@ impl Ringed {
             stop: Duration::from_micros(us),
             strays: pick(random, [0.0, 0.0, 0.05]),
             refuses: random.below(4) == 0,
+            ..Interrupts::default()
         };
         Self { interrupts, landing_bytes: pick(random, [4 << 20, 8 << 20, 32 << 20]) }
     }

@@ -5,12 +5,17 @@
 //! it, some of this may have happened, by chance from the seed. Between a frame's turn at the register and its place
 //! the kernel may stop, and half of a place may be written. All of it is on the thread of the endpoint.
 
+#[cfg(feature = "fuzz")]
+mod script;
+
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+#[cfg(feature = "fuzz")]
+pub use self::script::Deed;
 use super::random::Random;
 use super::{Carrier, time};
 use crate::clock;
@@ -42,12 +47,16 @@ pub struct Interrupts {
     pub strays: f64,
     /// Whether it refuses to say when it has done with what it had begun (`membarrier`).
     pub refuses: bool,
+    /// How much longer what a socket sends is on its way than what a ring sends. Peers take the quicker way, as they
+    /// measure it.
+    pub socket: Duration,
 }
 
 impl Default for Interrupts {
     /// A kernel that nothing interrupts.
     fn default() -> Self {
-        Self { elsewhere: 0.0, stops: 0.0, stop: Duration::from_micros(10), strays: 0.0, refuses: false }
+        let (stop, socket) = (Duration::from_micros(10), Duration::ZERO);
+        Self { elsewhere: 0.0, stops: 0.0, stop, strays: 0.0, refuses: false, socket }
     }
 }
 
@@ -109,6 +118,9 @@ pub(super) struct Kernel {
     /// Parts that were sent, of which it has not been said.
     sent: VecDeque<u64>,
     frames: Frames,
+    /// What it does out of turn.
+    #[cfg(feature = "fuzz")]
+    script: script::Script,
 }
 
 thread_local! {
@@ -180,6 +192,8 @@ impl Handle {
             stops_until: 0,
             sent: VecDeque::new(),
             frames: Frames::default(),
+            #[cfg(feature = "fuzz")]
+            script: script::Script::default(),
         };
         let kernel = Arc::new(Mutex::new(kernel));
         paths.plug(host, Arc::clone(&kernel));
@@ -242,6 +256,11 @@ impl Kernel {
         &self.frames
     }
 
+    #[cfg(feature = "fuzz")]
+    pub(super) fn tell(&mut self, after: u8, deed: Deed) {
+        self.script.tell(after, deed);
+    }
+
     pub(super) const fn interrupt(&mut self, interrupts: Interrupts) {
         self.interrupts = interrupts;
     }
@@ -258,6 +277,10 @@ impl Kernel {
     }
 
     fn step(&mut self) {
+        #[cfg(feature = "fuzz")]
+        if self.does_as_told() {
+            return;
+        }
         if self.random.below(2) == 0
             && let Some(at) = self.sent.front()
             && self.ends.complete(*at)

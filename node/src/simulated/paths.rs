@@ -221,7 +221,8 @@ impl Paths {
             }
             let leaves = self.free_at.entry(path.0).or_default();
             *leaves = now.max(*leaves) + wire.bandwidth.map_or(0, |most| took(bytes.len(), most));
-            let arrives = *leaves + nanos(wire.latency) + jitter;
+            let around = if framed { 0 } else { nanos(self.interrupts.socket) };
+            let arrives = *leaves + nanos(wire.latency) + jitter + around;
             let twice = self.random.chance(wire.duplicates);
             self.counts.repeated += u64::from(twice);
             for _ in 0..=u8::from(twice) {
@@ -334,6 +335,12 @@ impl Paths {
     pub(super) fn interrupt(&mut self, interrupts: Interrupts) {
         self.interrupts = interrupts;
         self.kernels.values().for_each(|kernel| lock(kernel).interrupt(interrupts));
+    }
+
+    /// Tells the kernel of this host's ring what to do next, after so many steps.
+    #[cfg(feature = "fuzz")]
+    pub(super) fn tell(&self, host: IpAddr, after: u8, deed: super::kernel::Deed) {
+        self.kernels.get(&host).into_iter().for_each(|kernel| lock(kernel).tell(after, deed));
     }
 
     pub(super) fn frames(&self) -> Frames {
