@@ -12,6 +12,7 @@
 
 mod node;
 mod rest;
+mod streams;
 mod world;
 
 use std::time::Duration;

@@ -35,7 +35,7 @@ fn no_message_breaks_a_rule_in_any_storm() {
     assert!(summary.deaths > 45 && summary.sent > 250_000 && summary.spoilt > 15_000, "{summary}");
 }
 
-/// On rings that place payloads, and kernels that stop wherever they may.
+/// On rings that place payloads, and kernels that stop wherever they may. In many of them much of what comes is placed.
 #[test]
 fn no_message_breaks_a_rule_in_any_storm_over_rings() {
     let mut summary = storm::Summary::default();
@@ -44,7 +44,8 @@ fn no_message_breaks_a_rule_in_any_storm_over_rings() {
     }
     eprintln!("{summary}");
     assert!(summary.messages > 1000 && summary.bytes > 10 << 20 && summary.deaths > 3, "{summary}");
-    assert!(summary.came > 15_000 && summary.through > 150 && summary.stopped > 300, "{summary}");
+    assert!(summary.came > 15_000 && summary.through > 3000 && summary.stopped > 300, "{summary}");
+    assert!(summary.streamed >= 2, "{summary}");
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a time after 1970");
     let fresh = now.as_secs() << 32;
     for seed in fresh..fresh + FRESH {

@@ -14,7 +14,7 @@ use cutthrough::{
 /// Payloads of a channel that are kept unread at most.
 const KEPT: usize = 8;
 /// Bytes of payloads that come in streams.
-const STREAMED: [usize; 3] = [3000, 8000, 20_000];
+pub(super) const STREAMED: [usize; 3] = [3000, 8000, 20_000];
 /// Channels that a process opens at most.
 const CHANNELS: usize = 6;
 /// How long a call may take.
@@ -39,7 +39,7 @@ impl Chance {
         self.below(of) == 0
     }
 
-    fn index(&mut self, end: usize) -> usize {
+    pub(super) fn index(&mut self, end: usize) -> usize {
         usize::try_from(self.below(end as u64)).unwrap_or(0)
     }
 
@@ -108,8 +108,9 @@ pub(super) struct Talk {
     /// What the peer has said of its rest, and what was said to it: [`REST`] or [`WELL`].
     pub(super) rests: u8,
     pub(super) told: u8,
-    /// Landing pages that were posted.
+    /// Landing pages that were posted; and bytes of what they were posted for, if that comes in a stream.
     pub(super) posted: usize,
+    pub(super) awaited: usize,
     /// Tokens of the peer's that are not used yet.
     granted_there: Vec<(Token, usize)>,
     /// Tokens of ours that nothing has come to, and such that were revoked.
@@ -140,7 +141,12 @@ pub struct Node {
     pub(super) stalls: bool,
     /// Whether a ring places what comes: streams come, and runs are posted for them; and whether one is being sent.
     pub(super) places: bool,
-    streams: bool,
+    pub(super) cuts: bool,
+    pub(super) streams: bool,
+    /// Where streams go for a while, and how long what they bring is.
+    pub(super) stretch: Option<(Channel, usize)>,
+    /// Whether it posts runs for what comes in streams.
+    pub(super) awaits: bool,
 }
 
 impl fmt::Debug for Node {
@@ -168,7 +174,10 @@ impl Node {
             bytes: 0,
             stalls: false,
             places: false,
+            cuts: false,
             streams: false,
+            stretch: None,
+            awaits: false,
         }
     }
 
@@ -242,7 +251,7 @@ impl Node {
     }
 
     /// Sends a payload, from private memory or from pages, to a token or not.
-    fn load(&mut self, channel: Channel, len: usize, token: Option<Token>) -> bool {
+    pub(super) fn load(&mut self, channel: Channel, len: usize, token: Option<Token>) -> bool {
         let word = self.word(channel, if token.is_some() { AIMED } else { LOAD }, len, token);
         let control = word.to_bytes();
         let pages = match self.random.below(3) {
@@ -340,23 +349,11 @@ impl Node {
         sleeps
     }
 
-    fn post(&mut self, channel: Channel, len: usize, count: u32) {
+    pub(super) fn post(&mut self, channel: Channel, len: usize, count: u32) {
         let posted = self.endpoint.post(channel, len, count);
         if let (Ok(posted), Some(talk)) = (posted, self.talks.get_mut(&channel)) {
             talk.posted += posted as usize * rest::pages(len);
         }
-    }
-
-    /// Sends pages alike, one after the other.
-    fn stream(&mut self, channel: Channel) -> Duration {
-        let len = STREAMED[self.random.index(STREAMED.len())];
-        self.streams = true;
-        let many = 1 + self.random.below(6);
-        for _ in 0..many {
-            self.load(channel, len, None);
-        }
-        self.streams = false;
-        Duration::ZERO
     }
 
     fn do_one_thing(&mut self) -> Duration {
@@ -372,10 +369,21 @@ impl Node {
         if open.is_empty() {
             return Duration::ZERO;
         }
+        if let Some((channel, len)) = self.stretch
+            && open.contains(&channel)
+            && !self.random.one_in(8)
+        {
+            self.stream(channel, len);
+            return Duration::ZERO;
+        }
         let channel = open[self.random.index(open.len())];
         if self.places {
             match self.random.below(4) {
-                0 => return self.stream(channel),
+                0 => {
+                    let len = STREAMED[self.random.index(STREAMED.len())];
+                    self.stream(channel, len);
+                    return Duration::ZERO;
+                }
                 1 => {
                     let len = STREAMED[self.random.index(STREAMED.len())];
                     self.post(channel, len, 4);
@@ -512,6 +520,9 @@ impl Node {
             }
             SAY => assert!(!message.is_loaded()),
             _ => assert!(!matches!(message.payload(), Payload::Dropped(_)), "dropped: {word:?}"),
+        }
+        if word.kind == LOAD && self.awaits {
+            self.awaits(channel, word.len as usize);
         }
         if message.is_loaded() {
             // Long ones hold their sender when nobody reads them, and who is held does not read what it keeps.

@@ -135,7 +135,15 @@ fn one(node: &mut Node, channel: Channel, config: &Config) -> Option<String> {
         return Some(format!("{channel:?}: the other side does not rest"));
     }
     if talk.told == REST {
-        let (all, posted) = (Room::all(config), talk.posted);
+        // Who has taken runs back while some were out does not know how many are posted.
+        if node.awaits {
+            match node.endpoint.recall(channel) {
+                Ok(0) => node.talks.get_mut(&channel)?.posted = 0,
+                Ok(out) => return Some(format!("{channel:?}: {out} runs are still out")),
+                Err(_) => return None,
+            }
+        }
+        let (all, posted) = (Room::all(config), node.talks.get(&channel)?.posted);
         let now = Room::of(&mut node.endpoint, channel);
         let whole = Room { landing: all.landing - posted, ..all };
         if cookies > 0 || !now.is_whole(&whole) {

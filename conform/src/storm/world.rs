@@ -44,6 +44,10 @@ pub struct Summary {
     pub through: u64,
     /// See `came`.
     pub stopped: u64,
+    /// Frames with parts of payloads that have come to hosts whose rings place them.
+    pub loaded: u64,
+    /// Worlds in which a third of these or more were let through.
+    pub streamed: u64,
     /// A digest of every datagram: equal for equal runs.
     pub digest: u64,
 }
@@ -60,18 +64,22 @@ impl Summary {
         self.came += other.came;
         self.through += other.through;
         self.stopped += other.stopped;
+        self.loaded += other.loaded;
+        self.streamed += other.streamed;
         self.digest = self.digest.rotate_left(7) ^ other.digest;
     }
 }
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { seeds, messages, bytes, deaths, sent, spoilt, came, through, stopped, digest } = self;
+        let Self { seeds, messages, bytes, deaths, sent, spoilt, came, through, stopped, .. } = self;
+        let Self { loaded, streamed, digest, .. } = self;
         let mib = bytes >> 20;
         write!(
             f,
             "{seeds} storms: {messages} messages, {mib} MiB read, {deaths} deaths, {sent} datagrams ({spoilt} spoilt), \
-             {came} frames at rings ({through} let through, {stopped} stopped), digest {digest:016x}"
+             {came} frames at rings ({through} of {loaded} let through, {stopped} stopped; a third or more in \
+             {streamed} worlds), digest {digest:016x}"
         )
     }
 }
@@ -94,8 +102,11 @@ pub fn world(seed: u64) -> Result<Summary, String> {
 /// As of [`world`].
 pub fn ringed(seed: u64) -> Result<Summary, String> {
     let mut random = Random(seed ^ 0x7165);
-    let options = Options::draw(&mut random);
+    let mut options = Options::draw(&mut random);
     let ringed = Ringed::draw(&mut random);
+    if ringed.streams {
+        options.steady(&mut random);
+    }
     let run = || World::new(seed, options, Some(ringed), random, Time::begin(seed)).run();
     caught(run).map_err(|what| format!("seed {seed} ({options}; {ringed:?}): {what}"))
 }
@@ -117,6 +128,8 @@ struct World {
     network: Network,
     places: Rc<Vec<RefCell<Place>>>,
     mends: Option<Instant>,
+    /// Whose turn it is for a while, and for how many turns.
+    streams: (usize, u64),
     summary: Summary,
     /// After all that knows the time.
     time: Time,
@@ -158,6 +171,7 @@ impl World {
             network,
             places,
             mends: None,
+            streams: (0, 0),
             summary: Summary { seeds: 1, ..Summary::default() },
             time,
         };
@@ -175,6 +189,8 @@ impl World {
         let others = (0..self.places.len()).filter(|other| *other != index).map(address).collect();
         let mut node = Node::new(endpoint, Random(self.random.draw()), others);
         node.places = self.ringed.is_some();
+        node.awaits = self.ringed.is_some_and(|ringed| ringed.streams);
+        node.cuts = self.ringed.is_some() && !copies;
         node.stalls = self.ringed.is_some_and(|ringed| ringed.interrupts.refuses);
         *self.places[index].borrow_mut() = Place { node: Some(node), ..Place::default() };
     }
@@ -185,6 +201,7 @@ impl World {
             let (messages, bytes) = node.counts();
             self.summary.messages += messages;
             self.summary.bytes += bytes;
+            self.summary.loaded += node.loaded();
         }
     }
 
@@ -196,7 +213,7 @@ impl World {
             if self.random.below(4000) < self.options.faults {
                 self.fault();
             }
-            let index = self.index();
+            let index = self.turn();
             self.act(index);
         }
         self.calm()?;
@@ -206,12 +223,34 @@ impl World {
         self.summary.spoilt = spoilt(&counts);
         let Frames { came, through, stopped, .. } = self.network.frames();
         (self.summary.came, self.summary.through, self.summary.stopped) = (came, through, stopped);
+        self.summary.streamed = u64::from(through > 0 && through * 3 >= self.summary.loaded);
         self.summary.digest = counts.digest;
         Ok(self.summary)
     }
 
     fn index(&mut self) -> usize {
         usize::try_from(self.random.below(self.places.len() as u64)).unwrap_or_default()
+    }
+
+    /// Whose turn it is: where there are streams, that of one host for a while, as a rule.
+    fn turn(&mut self) -> usize {
+        if !self.ringed.is_some_and(|ringed| ringed.streams) {
+            return self.index();
+        }
+        let (host, left) = self.streams;
+        if left > 0 {
+            self.streams.1 -= 1;
+            return if self.random.below(8) == 0 { self.index() } else { host };
+        }
+        if let Some(node) = &mut self.places[host].borrow_mut().node {
+            node.streams_to(None);
+        }
+        self.streams = (self.index(), 10 + self.random.below(40));
+        let draw = self.random.draw();
+        if let Some(node) = &mut self.places[self.streams.0].borrow_mut().node {
+            node.streams_to(Some(draw));
+        }
+        self.streams.0
     }
 
     /// Lets so much time pass, while everybody hears what happens.

@@ -72,6 +72,25 @@ impl Options {
             pause: us(pick(random, [50, 500, 5000, 50_000])),
         }
     }
+
+    /// Less goes wrong, so that what is expected comes as a rule; and more is done.
+    pub(crate) fn steady(&mut self, random: &mut Random) {
+        let us = Duration::from_micros;
+        self.hosts = pick(random, [2, 2, 2, 3]);
+        self.wire.mtu = pick(random, [1280, 1500, 1500, 9000]);
+        // As fast as one can look.
+        self.wire.bandwidth = Some(125_000_000);
+        self.wire.latency = us(pick(random, [5, 5, 20]));
+        self.wire.jitter = self.wire.latency * pick(random, [0, 0, 0, 1]);
+        self.wire.loss = pick(random, [0.0, 0.001, 0.003]);
+        self.wire.duplicates = pick(random, [0.0, 0.0, 0.01]);
+        self.wire.reorders = pick(random, [0.0, 0.0, 0.01]);
+        self.wire.corrupts = pick(random, [0.0, 0.0, 0.001]);
+        self.wire.truncates = 0.0;
+        self.slots = pick(random, [64, 1024]);
+        self.faults = pick(random, [0, 5, 20]);
+        self.pause = us(pick(random, [50, 500]));
+    }
 }
 
 /// What is drawn for a world with rings.
@@ -79,6 +98,8 @@ impl Options {
 pub(crate) struct Ringed {
     pub(crate) interrupts: Interrupts,
     pub(crate) landing_bytes: u64,
+    /// Whether most of what comes are pages alike, of one host for a stretch.
+    pub(crate) streams: bool,
 }
 
 impl Ringed {
@@ -87,7 +108,7 @@ impl Ringed {
         let stops =
             [(0.0, 0), (0.1, 5), (0.5, 5), (0.01, 30), (0.1, 30), (0.1, 200), (0.02, 3000), (0.0005, 3_000_000)];
         let (stops, us) = pick(random, stops);
-        let interrupts = Interrupts {
+        let mut interrupts = Interrupts {
             elsewhere: pick(random, [0.0, 0.0, 0.01, 0.2]),
             stops,
             stop: Duration::from_micros(us),
@@ -95,7 +116,17 @@ impl Ringed {
             refuses: random.below(4) == 0,
             ..Interrupts::default()
         };
-        Self { interrupts, landing_bytes: pick(random, [4 << 20, 8 << 20, 32 << 20]) }
+        let mut landing_bytes = pick(random, [4 << 20, 8 << 20, 32 << 20]);
+        let streams = random.below(3) > 0;
+        if streams {
+            // Else half of what comes goes by sockets, past the rings.
+            interrupts.socket = Duration::from_micros(100);
+            // A ring that is given up then places nothing any more.
+            interrupts.refuses &= random.below(4) == 0;
+            // The ring has that of every channel.
+            landing_bytes = pick(random, [1 << 20, 1 << 20, 2 << 20]);
+        }
+        Self { interrupts, landing_bytes, streams }
     }
 }
 
