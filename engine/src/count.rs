@@ -169,11 +169,12 @@ counters! {
     TrainsSpliced = "trains_spliced",
     /// Frames whose payload was received where it belongs.
     PlacedFrames = "placed_frames",
-    /// Frames whose payload had to be copied to where it belongs.
+    /// Frames whose payload was received elsewhere, though where it belongs was known, and had to be copied there.
     MendedFrames = "mended_frames",
     /// Payload bytes received where they belong.
     PlacedBytes = "placed_bytes",
-    /// Payload bytes copied to where they belong after they had been received elsewhere.
+    /// Payload bytes copied to where they belong after they had been received elsewhere: those that receipts say were
+    /// copied.
     MendedBytes = "mended_bytes",
 }
 

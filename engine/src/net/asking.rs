@@ -33,6 +33,7 @@ impl<M: Memory> Net<M> {
             };
             if channel.inbox.awaits_place() && aimed != Some(index) {
                 channel.inbox.ask_again(index, &mut self.memory);
+                self.tally.mended_bytes += channel.inbox.take_mended();
                 if channel.inbox.has_ready() && !core::mem::replace(&mut channel.queued, true) {
                     self.ready.push_back(index);
                 }

@@ -331,6 +331,7 @@ impl<M: Memory> Channel<M> {
             Body::Landed { len, .. } => *len,
         };
         let taken = self.take_in(header, &mut body, reading, memory, now, tally)?;
+        tally.mended_bytes += self.inbox.take_mended();
         if !taken {
             tally.unplaced += 1;
             return Ok(());
@@ -454,10 +455,10 @@ impl<M: Memory> Channel<M> {
         Ok(true)
     }
 
-    /// Counts bytes that have to be copied to the place that their message has.
+    /// Counts frames whose payload has to be copied to the place that their message has.
     fn count_miss(&mut self, message: u64, (frames, len): (usize, usize), tally: &mut Tally) {
         if len > 0 && self.inbox.landing(message).is_some() {
-            tally.missed(frames, len);
+            tally.misses += frames as u64;
         }
     }
 

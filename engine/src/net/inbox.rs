@@ -111,6 +111,8 @@ pub(super) struct Inbox<P> {
     /// The message for which a reader has lent its memory last.
     lent: Option<u64>,
     pub(super) payload_bytes: u64,
+    /// Bytes copied to where they belong, since somebody has asked.
+    mended: u64,
     /// When bytes of a payload have come last that had not come before.
     pub(super) came: Instant,
     /// When all channels were looked at, at the last time that this one was found to be active, or became so since.
@@ -173,6 +175,7 @@ impl<P: Place> Inbox<P> {
             told: limits,
             lent: None,
             payload_bytes: 0,
+            mended: 0,
             came: Instant::default(),
             active: None,
             by: 0,
@@ -208,6 +211,11 @@ impl<P: Place> Inbox<P> {
     /// Whether everything before message `end` has been handed over to the queue of ready messages.
     pub(super) const fn is_complete(&self, end: u64) -> bool {
         self.next >= end
+    }
+
+    /// Bytes that were copied to where they belong since this was asked last, as stories say of each payload.
+    pub(super) fn take_mended(&mut self) -> u64 {
+        core::mem::take(&mut self.mended)
     }
 
     pub(super) fn has_ready(&self) -> bool {
@@ -358,7 +366,7 @@ impl<P: Place> Inbox<P> {
 
     /// Asks for the place of a message whose opening is there. True if it is the guessed one.
     fn ask<M: Memory<Place = P>>(&mut self, number: u64, channel: usize, memory: &mut M) -> bool {
-        let (mut freed, closed) = (None, self.closed);
+        let (mut freed, mut brought, closed) = (None, 0, self.closed);
         let Some(arrival) = self.arrival(number, Instant::default()) else { return false };
         let Some(opening) = &arrival.opening else { return false };
         let is_bare = matches!(&arrival.target, Target::Aside(aside) if aside.is_bare());
@@ -392,7 +400,8 @@ impl<P: Place> Inbox<P> {
                 for (begin, end) in arrival.have.iter() {
                     copy_in(&mut place, begin as usize, aside.get(begin as usize, end as usize));
                 }
-                arrival.brought(arrival.have.bytes());
+                brought = arrival.have.bytes();
+                arrival.brought(brought);
             }
             freed = arrival.target.redirect(Target::Place(place));
         } else if arrival.refused.is_some() {
@@ -405,6 +414,7 @@ impl<P: Place> Inbox<P> {
         } else if is_bare {
             arrival.target = Target::Aside(aside);
         }
+        self.mended += u64::from(brought);
         self.free_aside(freed);
         self.book(number);
         guessed
@@ -473,6 +483,7 @@ impl<P: Place> Inbox<P> {
         let (frames, full) = bytes.frames();
         (arrival.frames, arrival.way, arrival.last, arrival.ended) = (arrival.frames + frames, by, end, now);
         if grew > 0 {
+            self.mended += if copies { u64::from(grew) } else { 0 };
             (self.came, self.latest) = (now, number);
         }
         if grown > 0 {

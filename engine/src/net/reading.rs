@@ -20,6 +20,8 @@ impl<M: Memory> Net<M> {
         let channel = self.channel(index)?;
         let (front, whole) = channel.inbox.read(now, reading, valid, lend)?;
         let wants = !whole || channel.inbox.wants_more() || channel.inbox.awaits_place();
+        let mended = channel.inbox.take_mended();
+        self.tally.mended_bytes += mended;
         match self.wants.iter().position(|other| *other == index) {
             Some(at) if !wants => {
                 self.wants.remove(at);

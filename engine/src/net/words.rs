@@ -65,11 +65,11 @@ pub struct Tally {
     pub untold: [u64; Breach::ALL.len()],
     /// Payload bytes that were received where they belong.
     pub placed_bytes: u64,
-    /// Payload bytes that had to be copied to the place that they have.
+    /// Payload bytes that were copied to where they belong: those that stories say were.
     pub mended_bytes: u64,
     /// Frames whose payload was received where it belongs.
     pub hits: u64,
-    /// Frames whose payload had to be copied.
+    /// Frames whose payload was received elsewhere, though where it belongs was known.
     pub misses: u64,
     /// Messages taken for sending.
     pub messages_sent: u64,
@@ -88,11 +88,6 @@ impl Tally {
     pub(super) const fn hit(&mut self, bytes: usize) {
         self.hits += 1;
         self.placed_bytes += bytes as u64;
-    }
-
-    pub(super) const fn missed(&mut self, frames: usize, bytes: usize) {
-        self.misses += frames as u64;
-        self.mended_bytes += bytes as u64;
     }
 }
 

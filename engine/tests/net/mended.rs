@@ -24,6 +24,41 @@ fn a_channel_that_takes_one_message_at_a_time_comes_to_rest() {
     }
 }
 
+/// Also of what lay aside, for want of its opening or of a reader: counted when it is copied.
+#[test]
+fn bytes_that_were_copied_are_counted_wherever_they_lay_before() {
+    let faults = Faults { loss: 5, duplicates: 3, reorder: 30, corrupt: 2 };
+    for seed in 0..20 {
+        let mut world = World::new(seed, faults);
+        let (a, _) = world.join();
+        let sent = [200_000, 1, 70_000, 5_000, 300_000];
+        for (seed, len) in (0..).zip(sent) {
+            world.nodes[0].net.send(a, b"", Some(Cargo { pages: true, ..to_be_read(seed, len) })).unwrap();
+        }
+        let copied = sent.map(|_| match world.message(1).1.payload {
+            ReadyPayload::Landed(_, story) => u64::from(story.copied),
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(world.nodes[1].net.tally().mended_bytes, copied.iter().sum::<u64>(), "seed {seed}: {copied:?}");
+    }
+    for lends in [false, true] {
+        let mut world = World::new(12, Faults::NONE);
+        let (a, b) = world.join();
+        world.nodes[0].net.send(a, b"", Some(to_be_read(5, 200_000))).unwrap();
+        let (_, message) = world.message(1);
+        let ReadyPayload::Arriving(message, _) = message.payload else { panic!("{:?}", message.payload) };
+        let mut into = vec![0; 200_000];
+        let reading = &mut Reading { message, into: &mut into };
+        match lends {
+            true => world.read(1, b, reading),
+            false => world.read_some(1, b, reading),
+        }
+        assert_eq!(into, pattern(5, 200_000));
+        let tally = world.nodes[1].net.tally();
+        assert_eq!(tally.placed_bytes + tally.mended_bytes, 200_000, "{lends}: {tally:?}");
+    }
+}
+
 #[test]
 fn a_payload_can_be_read_after_its_sender_has_closed() {
     let mut world = World::new(12, Faults::NONE);

@@ -123,7 +123,9 @@ impl<M: Memory> Channel<M> {
                 Bytes::Apart { frames, segment, len: low32(run.len), full: low32(full) }
             }
         };
-        if !self.inbox.data(message, offset, &bytes, reading, now)? {
+        let taken = self.inbox.data(message, offset, &bytes, reading, now)?;
+        tally.mended_bytes += self.inbox.take_mended();
+        if !taken {
             tally.unplaced += run.frames as u64;
             return Ok(run.frames);
         }

@@ -38,7 +38,7 @@ impl<P: Place> Inbox<P> {
         let at = self.handed(reading.message)?;
         let arrival = self.arriving.get_mut(at)?;
         let payload = arrival.opening.as_ref()?.payload;
-        let (mut freed, mut given_up) = (None, 0);
+        let (mut freed, mut given_up, mut brought) = (None, 0, 0);
         if let Target::Aside(aside) = &mut arrival.target {
             if lend {
                 for (begin, end) in arrival.have.iter() {
@@ -47,7 +47,7 @@ impl<P: Place> Inbox<P> {
                         copy(&mut reading.into[begin..end], aside.get(begin, end));
                     }
                 }
-                arrival.brought(arrival.have.bytes());
+                brought = arrival.have.bytes();
                 freed = arrival.target.redirect(Target::Reader);
                 self.lent = Some(reading.message);
             } else {
@@ -56,10 +56,12 @@ impl<P: Place> Inbox<P> {
                 let new = valid.clamp(aside.begin(), front)..front;
                 copy(&mut reading.into[new.clone()], aside.get(new.start, new.end));
                 given_up = aside.give_up(front);
-                arrival.brought(u32::try_from(new.len()).unwrap_or(u32::MAX));
+                brought = u32::try_from(new.len()).unwrap_or(u32::MAX);
             }
+            arrival.brought(brought);
         }
         let front = arrival.have.front();
+        self.mended += u64::from(brought);
         self.aside -= given_up as u64;
         self.free_aside(freed);
         self.book(reading.message);
