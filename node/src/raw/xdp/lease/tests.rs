@@ -118,6 +118,10 @@ fn what_a_killed_helper_has_left_is_replaced_and_nothing_else() {
 fn leave_dead(path: &Path) {
     let name = SocketAddrUnix::new(path).expect("a name");
     bind(unix(SocketType::SEQPACKET, SocketFlags::empty()).expect("a socket"), &name).expect("a free path");
+    // A process that another test starts has it, too, until it runs its program.
+    while !is_dead(path, &name) {
+        thread::yield_now();
+    }
 }
 
 /// However many begin at once where a killed helper was, one of them has its place, and is reached there.
