@@ -135,7 +135,8 @@ pub struct Receipt {
     pub pulses: u32,
     /// Length of the payload in bytes.
     pub bytes: u64,
-    /// How many of them came over a network straight to where they belong, without a copy in this process.
+    /// How many of them came over a network straight to where they belong, without a copy in this process. 0 of a
+    /// payload that is arriving: that is known once it has been read.
     pub placed: u64,
     /// What carried it: its last frame, if it came over a network. Its sender tells what is cheapest just now: what has
     /// to wait may go by another one.

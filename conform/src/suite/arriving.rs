@@ -320,6 +320,7 @@ pub fn a_payload_is_read_where_it_came(join: &dyn Join) {
         a.send_copy(b"to b", &pattern(1, own), None);
         b.send_copy(b"to a", &pattern(2, other), None);
         let (mut first, mut second) = (b.message(), a.message());
+        assert_eq!([&first, &second].map(|message| message.receipt().placed), [0; 2], "nobody has read it");
         let mut into = vec![9; own];
         let closed = ReadError::Closed(CloseReason::Here);
         assert_eq!(a.endpoint.read(&mut first, &mut into).map(drop), Err(closed));

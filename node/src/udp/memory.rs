@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cutthrough_engine::net::inbox::{ReadyPayload, Story};
 use cutthrough_engine::net::memory::{Memory, Place, Placing, Want};
-use cutthrough_engine::receipt::Path;
+use cutthrough_engine::receipt::{Path, Receipt};
 use cutthrough_engine::time::Instant;
 use cutthrough_engine::token::{Refused, Token, Tokens};
 use cutthrough_segment::map::{MapError, Mapping};
@@ -418,7 +418,13 @@ impl Stores {
                 (Payload::Dropped(refused), Story { bytes: 0, ..story }, Path::Dropped)
             }
         };
-        Some(Arrived { payload, receipt: receipt(&story, path, sealed, story.ended) })
+        let known = receipt(&story, path, sealed, story.ended);
+        // What is still to come is not placed yet, nor has it come: that is known when it has been read.
+        let receipt = match payload {
+            Payload::Arriving(_) => Receipt { placed: 0, finished: Instant::default(), ..known },
+            _ => known,
+        };
+        Some(Arrived { payload, receipt })
     }
 }
 
