@@ -7,7 +7,7 @@ mod rest;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arbitrary::Arbitrary;
+use arbitrary::{Arbitrary, Unstructured};
 use cutthrough::simulated::{Frames, Interrupts, Network, Time, Wire};
 use cutthrough::{
     Channel, CloseReason, Config, Endpoint, Event, Incoming, Keys, Landing, Payload, Placement, Refused, SharedKey, now,
@@ -93,56 +93,35 @@ pub enum Step {
     Kernel(u8, Do),
 }
 
-/// See [`Deed`].
-#[derive(Debug, Clone, Copy, Arbitrary)]
-#[expect(missing_docs, reason = "as there")]
-pub enum Do {
-    Lose(u8),
-    Repeat(u8),
-    Move(u8, u8),
-    Spoil(u8, u16, u8),
-    Stack(u8),
-    Hold(u8),
-    Return,
-    Stray,
-    Look(bool),
-    Stop(u8),
-    GoOn,
-    Finish,
-    Drop,
-    Half,
-    Lie(i16, i16),
-    Swap,
-    Twice,
-    Later,
-    Then,
-    Complete(u8),
-}
+/// What the kernel is told.
+#[derive(Debug, Clone, Copy)]
+pub struct Do(pub Deed);
 
-impl From<Do> for Deed {
-    fn from(it: Do) -> Self {
-        match it {
-            Do::Lose(of) => Self::Lose(of),
-            Do::Repeat(of) => Self::Repeat(of),
-            Do::Move(of, behind) => Self::Move(of, behind),
-            Do::Spoil(of, at, by) => Self::Spoil(of, at, by),
-            Do::Stack(of) => Self::Stack(of),
-            Do::Hold(of) => Self::Hold(of),
-            Do::Return => Self::Return,
-            Do::Stray => Self::Stray,
-            Do::Look(other) => Self::Look(other),
-            Do::Stop(long) => Self::Stop(long),
-            Do::GoOn => Self::GoOn,
-            Do::Finish => Self::Finish,
-            Do::Drop => Self::Drop,
-            Do::Half => Self::Half,
-            Do::Lie(later, longer) => Self::Lie(later, longer),
-            Do::Swap => Self::Swap,
-            Do::Twice => Self::Twice,
-            Do::Later => Self::Later,
-            Do::Then => Self::Then,
-            Do::Complete(of) => Self::Complete(of),
-        }
+impl<'a> Arbitrary<'a> for Do {
+    fn arbitrary(u: &mut Unstructured<'a>) -> arbitrary::Result<Self> {
+        let which: u8 = u.arbitrary()?;
+        Ok(Self(match which % 20 {
+            0 => Deed::Lose(u.arbitrary()?),
+            1 => Deed::Repeat(u.arbitrary()?),
+            2 => Deed::Move(u.arbitrary()?, u.arbitrary()?),
+            3 => Deed::Spoil(u.arbitrary()?, u.arbitrary()?, u.arbitrary()?),
+            4 => Deed::Stack(u.arbitrary()?),
+            5 => Deed::Hold(u.arbitrary()?),
+            6 => Deed::Return,
+            7 => Deed::Stray,
+            8 => Deed::Look(u.arbitrary()?),
+            9 => Deed::Stop(u.arbitrary()?),
+            10 => Deed::GoOn,
+            11 => Deed::Finish,
+            12 => Deed::Drop,
+            13 => Deed::Half,
+            14 => Deed::Lie(u.arbitrary()?, u.arbitrary()?),
+            15 => Deed::Swap,
+            16 => Deed::Twice,
+            17 => Deed::Later,
+            18 => Deed::Then,
+            _ => Deed::Complete(u.arbitrary()?),
+        }))
     }
 }
 
@@ -391,8 +370,7 @@ impl World {
             }
             Step::Pass(long) => self.pass(1000 << (long % 21)),
             Step::Anew(peer) => self.anew(peer.into()),
-            Step::Kernel(after, deed) => {
-                let deed = Deed::from(deed);
+            Step::Kernel(after, Do(deed)) => {
                 self.lies |= deed.is_lie();
                 self.network.tell(host(0), after, deed);
             }

@@ -1,6 +1,7 @@
 //! Payloads that a ring places: runs that show what the target reaches, and what it has found.
 
 use cutthrough_fuzz::placed::{self, Do, Play, Step};
+use cutthrough_node::fuzz::Deed;
 
 fn play(steps: Vec<Step>) -> Play {
     let (mtu, stops, elsewhere) = (0, 0, 0);
@@ -27,9 +28,10 @@ fn most_of_a_stream_lands_where_it_belongs() {
 /// they are is given up. What was sent comes by the socket then.
 #[test]
 fn a_ring_that_lies_is_given_up() {
-    for lie in [Do::Later, Do::Twice, Do::Lie(64, 0), Do::Drop] {
+    for lie in [Deed::Later, Deed::Twice, Deed::Lie(64, 0), Deed::Drop] {
         let mut steps = vec![Step::Stream(false, 0, 7)];
-        steps.extend([Step::Kernel(4, Do::Look(false)), Step::Kernel(0, lie), Step::Pass(20), Step::Pass(20)]);
+        let told = [Step::Kernel(4, Do(Deed::Look(false))), Step::Kernel(0, Do(lie))];
+        steps.extend(told.into_iter().chain([Step::Pass(20); 2]));
         steps.extend(stream());
         let ran = placed::run(&play(steps));
         assert!(ran.messages == 20 && ran.rings_lost == 1, "{lie:?}: {ran:?}");
