@@ -173,8 +173,8 @@ counters! {
     MendedFrames = "mended_frames",
     /// Payload bytes received where they belong.
     PlacedBytes = "placed_bytes",
-    /// Payload bytes copied to where they belong after they had been received elsewhere: those that receipts say were
-    /// copied.
+    /// Payload bytes copied to where they belong after they had been received elsewhere, as receipts say; but not of
+    /// what a channel has left to be read when it ended.
     MendedBytes = "mended_bytes",
 }
 

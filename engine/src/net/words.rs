@@ -65,7 +65,7 @@ pub struct Tally {
     pub untold: [u64; Breach::ALL.len()],
     /// Payload bytes that were received where they belong.
     pub placed_bytes: u64,
-    /// Payload bytes that were copied to where they belong: those that stories say were.
+    /// Payload bytes that were copied to where they belong, as stories say; but not of what a channel has left behind.
     pub mended_bytes: u64,
     /// Frames whose payload was received where it belongs.
     pub hits: u64,
